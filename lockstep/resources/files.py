@@ -9,6 +9,10 @@ from typing import Any
 
 from lockstep.files.managed_file import (
     API_KEY,
+    CONFIGURATION,
+    GATEWAY_KEYS,
+    PROGRAMS,
+    SYSTEMD,
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
@@ -19,13 +23,25 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.host.specs import UV
+from lockstep.monitoring import stack
+from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
-from lockstep.resources.fact_comparison import Expectation, Facts, Kind, SubjectView, rows_to_mend
+from lockstep.resources.fact_comparison import (
+    ANY,
+    Expectation,
+    Facts,
+    Kind,
+    SubjectView,
+    rows_to_mend,
+)
 from lockstep.system.base_files import absent_files
+from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.system.tools import Environment
+from lockstep.units import backup_peer
 from lockstep.units.backup_unit import PASSWORD
+from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 _SECRET = "0600 root:root"
 #: The key with which a host seals contents for a deploy; each run has its own.
@@ -35,6 +51,24 @@ Difference = tuple[str, str | None, str | None]
 #: The answer of the reader `files`; None: the host gave none.
 Answer = Mapping[str, Mapping[str, Any] | None] | None
 
+#: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
+SOMETIMES_WANTED = (
+    # The authority of Sparks, and what a host shows to others.
+    f"{CONFIGURATION}/secrets/peer-*.pem",
+    # Keys of clusters and of gateways, which an earlier version made.
+    *(f"{CONFIGURATION}/secrets/{name}.key" for name in ("cluster-*", "gateway-peers")),
+    authority_path("*"),
+    *GIVEN.values(),
+    CADDYFILE,
+    ROOT,
+    *stack.CONFIGURATIONS,
+    credential_path("*"),
+    API_KEY,
+    *backup_peer.FILES,
+    # A stale module would still be imported, because engines are found by their folder.
+    f"{PROGRAMS}/lockstep/**/*.py",
+)
+
 KINDS = {
     "file": Kind(files.read, "error", "deploy", scope="nothing", is_sealed=True),
     "file mode": Kind(files.read, "error", "deploy", scope="nothing"),
@@ -43,14 +77,35 @@ KINDS = {
     "secret": Kind(files.read, "error", "deploy", scope="nothing"),
     # A key without an expected value is compared between the hosts.
     "shared key": Kind(files.read, "error", "deploy", part=True, is_sealed=True),
+    "leftover": Kind(files.leftovers, "warning", "deploy", scope="odd"),
+    "script": Kind(files.leftovers, "note", is_sealed=True),
+    # The owner is unknown here, so people look at the file.
+    "foreign file": Kind(files.leftovers, mend="ls -ldR {item}", scope="odd"),
 }
 
 
 def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
-    """Return the question to the reader, without the run's key."""
+    """Return the questions to the readers, without the run's key."""
     settings = desired_state.plan.settings
     absent = absent_files(settings)
+    kept_files = [KEPT] if settings.firewall.enabled else []
+    inside = [TOOLS_VENV, UV_VENV]
+    if desired_state.engine_spec:
+        inside.append(f"{desired_state.engine_spec['home']}/venv")
     return {
+        files.leftovers: {
+            "files": [*desired_state.paths, *secret_modes(desired_state)],
+            "marked": [SYSTEMD, settings.paths.scripts],
+            "named": list(SOMETIMES_WANTED),
+            "scripts": settings.paths.scripts,
+            "own": [PROGRAMS, CONFIGURATION],
+            # A folder of the deploy's own may be empty.
+            "allowed": [
+                *(*kept_files, *absent, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
+                *(f"{folder.path}/" for folder in folders(settings)),
+            ],
+            "inside": inside,
+        },
         files.read: {
             "paths": [
                 *desired_state.paths,
@@ -62,7 +117,7 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             ],
             "absent": list(absent),
             "certificates": desired_state.certificates,
-        }
+        },
     }
 
 
@@ -123,9 +178,14 @@ def link_expectations(links: Mapping[str, str]) -> Iterator[Expectation]:
 
 
 def file_facts(
-    answer: Mapping[str, Mapping[str, Any] | None], shared_paths: Container[str] = ()
+    answer: Mapping[str, Mapping[str, Any] | None],
+    shared_paths: Container[str] = (),
+    absent: Container[str] = (),
 ) -> dict[str, dict[str, str]]:
-    """Return the facts in the answer of the reader `files`; `shared_paths` are of shared keys."""
+    """Return the facts in the answer of the reader `files`.
+
+    `shared_paths` are of shared keys, `absent` those at which nothing shall be.
+    """
     facts: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
     for path, have in answer.items():
         if have is None:
@@ -140,6 +200,8 @@ def file_facts(
             facts["folder"][path] = owner
         if link:
             facts["link"][path] = link
+        if path in absent:
+            facts["leftover"][path] = ANY
         if path in shared_paths and "seal" in have:
             facts["shared key"][path] = have["seal"]
     return facts
@@ -211,14 +273,12 @@ def file_changes(
         *_file_expectations(wanted_files, KEY),
         *_folder_expectations(wanted_folders),
     )
-    rows = [
-        (kind, row.item)
-        for kind, row in rows_to_mend(KINDS, expectations_of_files, file_facts(answer))
-    ]
+    facts = file_facts(answer, absent=absent)
+    rows = [(kind, row.item) for kind, row in rows_to_mend(KINDS, expectations_of_files, facts)]
     changed_paths = {path for _, path in rows}
     new_folders = tuple(folder for folder in wanted_folders if folder.path in changed_paths)
     new_files = tuple(file for file in wanted_files if file.path in changed_paths)
-    removed_paths = tuple(path for path in absent if answer[path])
+    removed_paths = tuple(path for path in absent if path in facts["leftover"])
     differences: list[Difference] = [
         (f"{folder.path}/ ({folder.mode} {folder.owner})", None, "") for folder in new_folders
     ]

@@ -30,7 +30,7 @@ FRESH_S = 60.0
 ANSWER_S = 600
 # Readers that operations ask again after a change, each operation some of them. A program on the
 # host takes longer to start than all of these to answer (0.1 s of processor time, 2026-11-28).
-_USUAL = ("files", "units", "files.marked_files", "environments")
+_USUAL = ("files", "units", "files.leftovers", "environments")
 # Step of a host that fails before its first operation.
 _ASKING = "Preflight | Ask the host what it is"
 

@@ -11,7 +11,7 @@ from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 
 from lockstep import resources
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage, command
+from lockstep.files.managed_file import AGENT_UNIT, ManagedFile, Stage, command
 from lockstep.monitoring import stack
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
@@ -187,20 +187,8 @@ def left_over_files() -> list[str] | None:
     Modules of an earlier Lockstep are among them, and keys of clusters that this host is no longer
     a member of. The API key is among them where no model is open any more.
     """
-    marked_files = facts.reader_answer("files.marked_files")
-    desired_state = run_state.current_desired_state()
-    keys = {
-        path
-        for key in desired_state.shared_keys
-        for path in key.file_modes(desired_state.plan.name)
-    }
-    keys |= {secret.path for secret in desired_state.uploaded_secrets}
-    keys |= {API_KEY} if desired_state.key_users else set()
-    return (
-        None
-        if marked_files is None
-        else sorted(set(marked_files).difference(desired_state.paths, keys))
-    )
+    observed_facts = facts.reader_answer("files.leftovers")
+    return None if observed_facts is None else list(observed_facts.get("leftover", {}))
 
 
 def states_with_earlier(more: Sequence[str]) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, reader_helpers, units
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
+from lockstep.resources.files import file_facts
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -536,23 +537,24 @@ def test_engines_answers_versions_origins_commits_and_records(
 
 def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> None:
     plan = spark()
-    question = questions(DesiredState(plan, pins_for(plan)))["files.marked_files"]
+    question = questions(DesiredState(plan, pins_for(plan)))["files.leftovers"]
     folder = tmp_path / PROGRAMS.strip("/")
     modules = [folder / f"lockstep/onhost/{name}.py" for name in ("engines/left", "left")]
     for path in (*modules, folder / "environments/tools/lib/lockstep.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    question = {
-        **question,
-        "folders": [],
-        "named": [f"{tmp_path}{name}" for name in question["named"]],
-    }
+    names = [f"{tmp_path}{name}" for name in question["named"]]
+    question = {**question, "marked": [], "named": names, "files": [str(modules[1])]}
     own = {f'"{PROGRAMS}"': f'"{folder}"'}
-    assert ask("files.marked_files", question, replace=own) == [str(path) for path in modules]
+    leftover_facts = {"leftover": {str(modules[0]): "present"}}
+    assert ask("files.leftovers", question, replace=own) == leftover_facts
+    # What a deploy removes is nobody else's for diff.
+    more = {"others": True, "own": [str(folder / "lockstep")], "allowed": [], "scripts": ""}
+    assert ask("files.leftovers", {**question, **more}, replace=own) == leftover_facts
     # Outside our folders a name alone says nothing.
-    assert ask("files.marked_files", question) == []
+    assert ask("files.leftovers", question) == {}
     modules[0].write_text(f"# {MARK}\n")
-    assert ask("files.marked_files", question) == [str(modules[0])]
+    assert ask("files.leftovers", question) == leftover_facts
 
 
 def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_somebody_changed_it(
@@ -568,10 +570,8 @@ def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_someb
     for path in paths:
         Path(path).write_text("two\n" if "changed" in path else "one\n")
     monkeypatch.setattr(files.layout, "Paths", lambda *_: host_paths)
-    question = {"folders": [], "named": []}
-    assert files.marked_files(question) == [paths[0], paths[2]]
-    question = {"files": [paths[2]], "absent": [], "marked": [], "own": [], "inside": []}
-    assert [*files.leftovers({**question, "allowed": []})] == [("leftover", paths[0], "present")]
+    question = {"files": [paths[2]], "marked": [], "named": [], "others": False}
+    assert [*files.leftovers(question)] == [("leftover", paths[0], "present")]
 
 
 def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:
@@ -580,6 +580,4 @@ def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path
     Path(paths[1]).write_text("deb http://mine.example stable main\n")
     answers = ask("files", {**QUESTION, "paths": paths, "absent": paths})
     assert [bool(answers[path]) for path in paths] == [True, False]
-    question = {"key": "00", "files": [], "absent": paths, "marked": [], "scripts": ""}
-    question |= {"own": [], "allowed": [], "inside": []}
-    assert list(files.leftovers(question)) == [("leftover", paths[0], "present")]
+    assert file_facts(answers, absent=paths)["leftover"] == {paths[0]: "present"}
