@@ -189,7 +189,7 @@ def _host(desired_state: DesiredState, snapshot: hosts.HostSnapshot, key: bytes)
     answers = snapshot.snapshot["answers"]
     shared_paths = [shared_key.path for shared_key in desired_state.shared_keys]
     for derived_facts in (
-        units.unit_facts(answers.get("units", {})),
+        units.unit_facts(answers.get("units", {}), desired_state.paths),
         files.file_facts(
             answers.get("files", {}), shared_paths, absent_files(desired_state.plan.settings)
         ),

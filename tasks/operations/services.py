@@ -128,7 +128,7 @@ def outdated_units(
     old = [
         unit
         for unit in units
-        if states.get(unit, {}).get("outdated")
+        if resources.units.is_outdated(states.get(unit, {}))
         or (
             unit in restart_keys
             and resources.units.RESTART_KEY in _kinds_to_mend(unit, states, restart_keys[unit])
@@ -318,8 +318,7 @@ def needed_verb(
     changed_kinds = resources.units.kinds_to_mend(
         unit, state, restart_key, at_boot=must_run, runs=must_run
     )
-    runs = unit in resources.units.unit_facts({unit: state})[resources.units.RESTART_KEY]
-    if resources.units.RESTART_KEY in changed_kinds or (runs and state.get("outdated")):
+    if resources.units.RESTART_KEY in changed_kinds or resources.units.is_outdated(state):
         return "restart"
     return "start" if "running" in changed_kinds else None
 

@@ -46,7 +46,7 @@ def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
 
 def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     state = {"LoadState": "loaded", "ActiveState": "active"}
-    old = {"docker.service": {**state, "outdated": False, "restart_key": ""}}
+    old = {"docker.service": {**state, "restart_key": ""}}
     facts: dict[str, Any] = {
         "units": old,
         "deploy_records.intruders": {"unit docker.service": "it would end plex"},

@@ -156,8 +156,8 @@ PORTS = f"{JOB} restart-lockstep-gateway --tries 2 -- systemctl restart lockstep
             [f"{JOB} restart-lockstep-gateway -- systemctl restart lockstep-gateway.service"],
         ),
         # Its file is newer than its ports: systemd restarts the process with them.
-        ({"outdated": True}, {"restart_key": "0"}, [PORTS]),
-        ({"outdated": True}, {}, [PORTS]),
+        ({"newer": {"/etc/x": True}}, {"restart_key": "0"}, [PORTS]),
+        ({"newer": {"/etc/x": True}}, {}, [PORTS]),
         # systemd opens no socket of a service that runs, as one of an earlier Lockstep does.
         ({"ActiveState": "inactive"}, {"restart_key": "0"}, [PORTS]),
         (

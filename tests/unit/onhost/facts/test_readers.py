@@ -30,6 +30,7 @@ from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, reader_helpers, units
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
+from lockstep.resources import units as unit_resources
 from lockstep.resources.files import file_facts
 
 USER = getpass.getuser()
@@ -152,11 +153,11 @@ def test_units_answers_state_restart_key_and_boot_links(
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
     assert ask("units", {"programs": {"a.service": [], "b.service": []}}) == {
         "a.service": {
-            **{**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
+            **{**a, "restart_key": "0123456789abcdef", "newer": {}, "links": []},
             "settled": True,
         },
         "b.service": {
-            **{**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
+            **{**b, "restart_key": "", "newer": {}, "links": list(map(str, links))},
             "settled": True,
         },
     }
@@ -241,9 +242,11 @@ def is_outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutdatedChec
         for key, _, value in (word.partition("=") for word in properties.split("|")):
             values.setdefault(key, []).append(value)
         systemd.unit("a.service", **values)
-        verdict = units.read({"programs": {"a.service": programs}})["a.service"]["outdated"]
-        assert isinstance(verdict, bool)
-        return verdict
+        question = {
+            "programs": {"a.service": programs},
+            "reads": {"a.service": [f"{tmp_path}/settings.d"]},
+        }
+        return unit_resources.is_outdated(units.read(question)["a.service"])
 
     return read
 
@@ -326,6 +329,37 @@ def test_units_sees_a_service_that_is_older_than_its_program(
     file = write_file(tmp_path / "memory_minimum.py", at)
     properties = f"{STARTED}|SubState={sub}|FragmentPath="
     assert is_outdated(properties, str(file), "/nonexistent") is older
+
+
+@pytest.mark.parametrize(
+    ("name", "sub", "newer"),
+    [
+        # Settings of the system, and its own file, are not ours to restart it for.
+        ("ssh.service", "running", {"settings.d/a": False, "unit": False}),
+        # A socket of ours is opened anew, one that has done its work starts again.
+        ("our.socket", "listening", {"settings.d/a": False, "unit": True}),
+        ("our.service", "exited", {"unit": True}),
+        # systemd reads a timer whenever it reads its units.
+        ("our.timer", "waiting", {}),
+    ],
+)
+def test_units_tells_which_newer_files_a_deploy_restarts_for(
+    name: str, sub: str, newer: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
+    write_file(tmp_path / "settings.d/a", 2060)
+    unit = write_file(tmp_path / "unit", 2060, f"# {MARK}\n")
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+    values = dict(word.split("=") for word in STARTED.split("|"))
+    systemd.unit(name, **values, SubState=sub, FragmentPath=str(unit))
+    question = {
+        "programs": {name: []},
+        "reads": {name: [f"{tmp_path}/settings.d"]},
+        "system": ["ssh.service"],
+    }
+    assert units.read(question)[name]["newer"] == {
+        f"{tmp_path}/{path}": restarts for path, restarts in newer.items()
+    }
 
 
 def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: str) -> None:
