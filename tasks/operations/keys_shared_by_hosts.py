@@ -16,9 +16,9 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep.files.managed_file import command
 from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.resources.files import Answer, future_key_hash, whole_key_hash
-from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_report, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 
 @operation()

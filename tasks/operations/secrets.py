@@ -9,10 +9,10 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
 from lockstep.resources.files import has_secret
-from lockstep.tasks import remote_commands, run_state
-from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.files import write_tree
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 _PROGRAM = command("make-secrets")
 

@@ -10,8 +10,8 @@ from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
 from lockstep.system.accounts import Account
-from lockstep.tasks import remote_commands
 from lockstep.tasks.operations import services, system
+from lockstep.tasks.run import remote_commands
 
 UNIT = "/etc/systemd/system/vllm.service"
 

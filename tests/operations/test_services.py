@@ -21,8 +21,8 @@ from lockstep.onhost.environment import engine_build
 from lockstep.onhost.records import boot_history
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import run_state as tasks_run
 from lockstep.tasks.operations import read_back_state
+from lockstep.tasks.run import run_state as tasks_run
 from lockstep.units.agent_unit import RECORDS
 
 PLAN = spark()

@@ -11,7 +11,7 @@ from a_snapshot import KEY, diff_report, host, perfect, snapshot_copy
 from lockstep.resources import units
 from lockstep.resources.fact_comparison import SubjectView
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import run_state
+from lockstep.tasks.run import run_state
 
 SPARK = host()
 MODEL, WATCH, TIMED = "vllm-qwen36.service", "lockstep-memory.service", "lockstep-wedge.service"

@@ -22,7 +22,7 @@ from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
-from lockstep.tasks import run_report, ssh_connection
+from lockstep.tasks.run import run_report, ssh_connection
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
