@@ -17,8 +17,8 @@ from lockstep.system.base_files import (
     tools_environment,
 )
 from lockstep.system.folders import folders
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import files, secrets, services, system
+from lockstep.tasks.run import run_state
 from lockstep.units import tls_unit
 from lockstep.units.model_variants import unit_names
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import fabric as operations
+from lockstep.tasks.run import run_state
 
 
 @deploy("Fabric")

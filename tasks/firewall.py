@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.firewall import RULES
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import files
 from lockstep.tasks.operations import firewall as operations
+from lockstep.tasks.run import run_state
 
 
 @deploy("Firewall")

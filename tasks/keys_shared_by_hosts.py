@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra import host, state
 from pyinfra.api import deploy
 
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import keys_shared_by_hosts as operations
+from lockstep.tasks.run import run_state
 
 
 @deploy("Keys")

@@ -6,9 +6,10 @@ from pyinfra import host
 
 from lockstep.deploy.events import Interrupts
 from lockstep.deploy.questions import SYSTEM_UNITS
-from lockstep.tasks import base, events_for_parent, run_state
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks import base
 from lockstep.tasks.operations import rollout, services
+from lockstep.tasks.run import events_for_parent, run_state
+from lockstep.tasks.run import reader_answers as facts
 from lockstep.units.model_variants import unit_names
 
 _HOT = "host_load.hot_models"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.monitoring import stack
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import services as operations
 from lockstep.tasks.operations import system
+from lockstep.tasks.run import run_state
 
 
 @deploy("Monitoring")

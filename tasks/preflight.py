@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import models_to_stop, run_state
+from lockstep.tasks import models_to_stop
+from lockstep.tasks.run import run_state
 
 
 @deploy("Preflight")

@@ -11,6 +11,6 @@ from lockstep.deploy.checked import must_be_python
 
 must_be_python(sys.argv[1:])
 
-from lockstep.tasks import events_for_parent  # noqa: E402
+from lockstep.tasks.run import events_for_parent  # noqa: E402
 
 events_for_parent.begin_sending()

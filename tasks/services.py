@@ -7,9 +7,9 @@ from pyinfra.api import deploy
 from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
 from lockstep.resources.units import units_off_at_boot
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import generations, rollout, secrets, venv_engine
 from lockstep.tasks.operations import services as operations
+from lockstep.tasks.run import run_state
 from lockstep.units.model_variants import unit_names
 
 

@@ -17,11 +17,11 @@ from lockstep.tasks import (
     preflight,
     read_back_state,
     services,
-    ssh_connection,
     switch_script,
     webui,
     weights,
 )
+from lockstep.tasks.run import ssh_connection
 
 
 def deploy() -> None:

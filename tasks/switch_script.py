@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import cluster_rollout
 from lockstep.tasks.operations import services as operations
+from lockstep.tasks.run import run_state
 
 
 @deploy("Switch")

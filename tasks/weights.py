@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.folders import HUB_TOKEN
-from lockstep.tasks import run_state
 from lockstep.tasks.operations import artefacts
+from lockstep.tasks.run import run_state
 
 
 @deploy("Weights")

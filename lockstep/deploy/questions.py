@@ -6,7 +6,6 @@ from typing import Any
 
 from lockstep import preflight, resources
 from lockstep.files.managed_file import (
-    API_KEY,
     CONFIGURATION,
     DOCKER_CONFIG,
     ENVIRONMENTS,
@@ -15,29 +14,25 @@ from lockstep.files.managed_file import (
     OPERATORS_GROUP,
     PROGRAMS,
     PROXY_ENVIRONMENT,
-    SYSTEMD,
     TOOLS_ENVIRONMENT,
     WEBUI_SECRETS,
 )
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
-from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.core import atomic_files
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
-from lockstep.resources.files import KEY
+from lockstep.resources.files import KEY, SOMETIMES_WANTED
 from lockstep.system import firewall, netplan
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
-from lockstep.units import backup_peer
 from lockstep.units.backup_unit import PASSWORD
 from lockstep.units.gateway_unit import PAGE
 from lockstep.units.models_json import MODELS
-from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 #: Units of our drop-ins: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
@@ -45,23 +40,6 @@ SYSTEM_UNITS = ("ssh.service", "docker.service")
 TOOLS_CACHES = ("/root/.cache/uv", "/root/.cache/pip")
 WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
-#: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
-_NAMED = (
-    # The authority of Sparks, and what a host shows to others.
-    f"{CONFIGURATION}/secrets/peer-*.pem",
-    # Keys of clusters and of gateways, which an earlier version made.
-    *(f"{CONFIGURATION}/secrets/{name}.key" for name in ("cluster-*", "gateway-peers")),
-    authority_path("*"),
-    *GIVEN.values(),
-    CADDYFILE,
-    ROOT,
-    *stack.CONFIGURATIONS,
-    credential_path("*"),
-    API_KEY,
-    *backup_peer.FILES,
-    # A stale module would still be imported, because engines are found by their folder.
-    f"{PROGRAMS}/lockstep/**/*.py",
-)
 #: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
 #: diff and remove know each file of ours. Records of generations do not suffice: they list the
 #: files that a deploy writes for the units. They lack keys that are made on the host,
@@ -69,7 +47,7 @@ _NAMED = (
 #: Outside these folders, which are ours, a pattern makes no file ours. Inside them, a file without
 #: a pattern counts as foreign and stays.
 EVER_OURS = (
-    *_NAMED,
+    *SOMETIMES_WANTED,
     *(f"{CONFIGURATION}/{name}.json" for name in ("engine", "gateway", "served-weights")),
     *(MODELS, WEIGHTS_SPEC, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
     *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, f"{CONFIGURATION}/requirements-*.txt"),
@@ -107,10 +85,6 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         ],
         "files": _files(desired_state),
         "units": {"programs": _units(desired_state)},
-        "files.marked_files": {
-            "folders": [SYSTEMD, settings.paths.scripts],
-            "named": list(_NAMED),
-        },
         "environments": desired_state.engine_question,
         "docker.image_architectures": desired_state.images,
         "weights": WEIGHTS_SPEC,

@@ -23,6 +23,7 @@ from lockstep.lock.lock_items import wanted_items
 from lockstep.resources import files, units
 from lockstep.resources.fact_comparison import Expectation, SubjectView
 from lockstep.system.accounts import people
+from lockstep.system.base_files import absent_files
 
 SAME, DRIFT, UNKNOWN = 0, 1, 2
 #: The most differences that are left on a host for its page.
@@ -191,8 +192,10 @@ def _host(desired_state: DesiredState, snapshot: hosts.HostSnapshot, key: bytes)
     answers = snapshot.snapshot["answers"]
     shared_paths = [shared_key.path for shared_key in desired_state.shared_keys]
     for derived_facts in (
-        units.unit_facts(answers.get("units", {})),
-        files.file_facts(answers.get("files", {}), shared_paths),
+        units.unit_facts(answers.get("units", {}), desired_state.paths),
+        files.file_facts(
+            answers.get("files", {}), shared_paths, absent_files(desired_state.plan.settings)
+        ),
         environments.facts(desired_state, engines),
     ):
         for kind, items in derived_facts.items():

@@ -63,28 +63,11 @@ class SharedKey:
     announcement: str = ""
 
     def file_modes(self, host: str) -> dict[str, str]:
-        """Return path → mode of the key's files on a host."""
-        own = dict.fromkeys(self.certificates, "0600")
-        if self.private and host == self.hosts[0]:
-            own[self.private] = "0600"
-        public = {self.public: "0644"} if self.public else {}
-        return {self.path: self.mode, **own, **public}
-
-    def owner_key_hash(self, host: str, files: Mapping[str, Any] | None) -> str | None:
-        """Return a keyed hash of the key on a host; None where its owner has not all of it.
-
-        `files` is the answer of the reader `files` there; None: no answer.
-        """
-        for path, mode in self.file_modes(host).items():
-            have = files[path] if files else None
-            whole = ("file", mode, "root", "root")
-            if have is None or tuple(have[x] for x in ("kind", "mode", "owner", "group")) != whole:
-                return None
-        return str(files[self.path]["seal"]) if files else None
-
-    def future_key_hash(self, host: str, files: Mapping[str, Any] | None) -> str | None:
-        """Return a keyed hash of the key that a host will give; None where it makes a new one."""
-        return self.owner_key_hash(host, files) if self.private else self.key_hash(files)
+        """Return path → mode and owner of the key's files on a host."""
+        private = self.private if host == self.hosts[0] else ""
+        modes = {self.path: self.mode, self.public: "0644"}
+        modes |= dict.fromkeys((*self.certificates, private), "0600")
+        return {path: f"{mode} root:root" for path, mode in modes.items() if path}
 
     def key_hash(self, files: Mapping[str, Any] | None) -> str | None:
         """Return a keyed hash of the key on a host, whoever may read it; None for none."""

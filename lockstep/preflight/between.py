@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.host.keys_shared_by_hosts import SharedKey
+from lockstep.resources.files import whole_key_hash
 
 # NVIDIA's bulletin 5835 names the flaw; MSI EdgeXpert and ASUS GX10 were seen with it
 # (forums.developer.nvidia.com/t/374930, 2026-07).
@@ -88,7 +89,7 @@ def keys_elsewhere(
         for key in keys:
             if (
                 key.giving_host(files) not in files
-                and key.owner_key_hash(host, files[host]) is None
+                and whole_key_hash(key, host, files[host]) is None
             ):
                 absent = ", ".join(key.silent_hosts(files))
                 message = (

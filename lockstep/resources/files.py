@@ -9,6 +9,10 @@ from typing import Any
 
 from lockstep.files.managed_file import (
     API_KEY,
+    CONFIGURATION,
+    GATEWAY_KEYS,
+    PROGRAMS,
+    SYSTEMD,
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
@@ -17,20 +21,53 @@ from lockstep.files.managed_file import (
 )
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
+from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.host.specs import UV
+from lockstep.monitoring import stack
+from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
-from lockstep.resources.fact_comparison import Expectation, Facts, Kind, SubjectView, rows_to_mend
+from lockstep.resources.fact_comparison import (
+    ANY,
+    Expectation,
+    Facts,
+    Kind,
+    SubjectView,
+    rows_to_mend,
+)
 from lockstep.system.base_files import absent_files
+from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.system.tools import Environment
+from lockstep.units import backup_peer
 from lockstep.units.backup_unit import PASSWORD
+from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 _SECRET = "0600 root:root"
 #: The key with which a host seals contents for a deploy; each run has its own.
 KEY = secrets.token_hex(32)
 #: Path, earlier text or None, later text or None.
 Difference = tuple[str, str | None, str | None]
+#: The answer of the reader `files`; None: the host gave none.
+Answer = Mapping[str, Mapping[str, Any] | None] | None
+
+#: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
+SOMETIMES_WANTED = (
+    # The authority of Sparks, and what a host shows to others.
+    f"{CONFIGURATION}/secrets/peer-*.pem",
+    # Keys of clusters and of gateways, which an earlier version made.
+    *(f"{CONFIGURATION}/secrets/{name}.key" for name in ("cluster-*", "gateway-peers")),
+    authority_path("*"),
+    *GIVEN.values(),
+    CADDYFILE,
+    ROOT,
+    *stack.CONFIGURATIONS,
+    credential_path("*"),
+    API_KEY,
+    *backup_peer.FILES,
+    # A stale module would still be imported, because engines are found by their folder.
+    f"{PROGRAMS}/lockstep/**/*.py",
+)
 
 KINDS = {
     "file": Kind(files.read, "error", "deploy", scope="nothing", is_sealed=True),
@@ -40,14 +77,35 @@ KINDS = {
     "secret": Kind(files.read, "error", "deploy", scope="nothing"),
     # A key without an expected value is compared between the hosts.
     "shared key": Kind(files.read, "error", "deploy", part=True, is_sealed=True),
+    "leftover": Kind(files.leftovers, "warning", "deploy", scope="odd"),
+    "script": Kind(files.leftovers, "note", is_sealed=True),
+    # The owner is unknown here, so people look at the file.
+    "foreign file": Kind(files.leftovers, mend="ls -ldR {item}", scope="odd"),
 }
 
 
 def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
-    """Return the question to the reader, without the run's key."""
+    """Return the questions to the readers, without the run's key."""
     settings = desired_state.plan.settings
     absent = absent_files(settings)
+    kept_files = [KEPT] if settings.firewall.enabled else []
+    inside = [TOOLS_VENV, UV_VENV]
+    if desired_state.engine_spec:
+        inside.append(f"{desired_state.engine_spec['home']}/venv")
     return {
+        files.leftovers: {
+            "files": [*desired_state.paths, *secret_modes(desired_state)],
+            "marked": [SYSTEMD, settings.paths.scripts],
+            "named": list(SOMETIMES_WANTED),
+            "scripts": settings.paths.scripts,
+            "own": [PROGRAMS, CONFIGURATION],
+            # A folder of the deploy's own may be empty.
+            "allowed": [
+                *(*kept_files, *absent, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
+                *(f"{folder.path}/" for folder in folders(settings)),
+            ],
+            "inside": inside,
+        },
         files.read: {
             "paths": [
                 *desired_state.paths,
@@ -55,27 +113,24 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
                 *tool_links(desired_state.tool_environments),
                 *absent,
                 *(API_KEY, WEBUI_SECRETS, HUB_TOKEN, PASSWORD),
-                *secret_paths(desired_state),
+                *secret_modes(desired_state),
             ],
             "absent": list(absent),
             "certificates": desired_state.certificates,
-        }
+        },
     }
 
 
-def secret_paths(desired_state: DesiredState) -> list[str]:
-    """Return the files of secrets that the host must have, without the hub's token."""
+def secret_modes(desired_state: DesiredState) -> dict[str, str]:
+    """Return path → mode and owner of the host's secrets, without the hub's token."""
     webui = [WEBUI_SECRETS] if desired_state.plan.settings.webui.enabled else []
     keys = [API_KEY] if desired_state.key_users else []
     brought_paths = [secret.path for secret in desired_state.uploaded_secrets]
-    brought_paths = [path for path in brought_paths if path != HUB_TOKEN]
-    return [*webui, *keys, *_shared_key_modes(desired_state), *brought_paths]
-
-
-def _shared_key_modes(desired_state: DesiredState) -> dict[str, str]:
-    """Return the modes by path of the host's parts of the keys that hosts share."""
-    every = (key.file_modes(desired_state.plan.name) for key in desired_state.shared_keys)
-    return {path: mode for modes in every for path, mode in modes.items()}
+    modes = dict.fromkeys([*webui, *keys, *brought_paths], _SECRET)
+    modes.pop(HUB_TOKEN, None)
+    for key in desired_state.shared_keys:
+        modes |= key.file_modes(desired_state.plan.name)
+    return modes
 
 
 def tool_links(environments: Mapping[str, Environment]) -> dict[str, str]:
@@ -92,10 +147,9 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
     yield from _file_expectations(desired_state.all_files, host_view.key.hex())
     yield from _folder_expectations(folders(desired_state.plan.settings))
     yield from link_expectations(tool_links(desired_state.tool_environments))
-    paths, modes = secret_paths(desired_state), _shared_key_modes(desired_state)
-    for path in paths:
-        yield Expectation("secret", path, f"{modes[path]} root:root" if path in modes else _SECRET)
-    if PASSWORD not in paths:
+    modes = secret_modes(desired_state)
+    yield from _secret_expectations(modes)
+    if PASSWORD not in modes:
         # The first backup makes the password, which stays after the last backup.
         yield Expectation("secret", PASSWORD, _SECRET, if_there=True)
 
@@ -112,6 +166,11 @@ def _folder_expectations(wanted_folders: Iterable[Folder]) -> Iterator[Expectati
         yield Expectation("folder", folder.path, f"{folder.mode} {folder.owner}:{folder.group}")
 
 
+def _secret_expectations(modes: Mapping[str, str]) -> Iterator[Expectation]:
+    for path, mode in modes.items():
+        yield Expectation("secret", path, mode)
+
+
 def link_expectations(links: Mapping[str, str]) -> Iterator[Expectation]:
     """Yield where these links lead to."""
     for path, target in links.items():
@@ -119,9 +178,14 @@ def link_expectations(links: Mapping[str, str]) -> Iterator[Expectation]:
 
 
 def file_facts(
-    answer: Mapping[str, Mapping[str, Any] | None], shared_paths: Container[str] = ()
+    answer: Mapping[str, Mapping[str, Any] | None],
+    shared_paths: Container[str] = (),
+    absent: Container[str] = (),
 ) -> dict[str, dict[str, str]]:
-    """Return the facts in the answer of the reader `files`; `shared_paths` are of shared keys."""
+    """Return the facts in the answer of the reader `files`.
+
+    `shared_paths` are of shared keys, `absent` those at which nothing shall be.
+    """
     facts: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
     for path, have in answer.items():
         if have is None:
@@ -131,19 +195,38 @@ def file_facts(
         other_content = f"link to {link}" if link else "no regular file"
         facts["file"][path] = have.get("seal") or other_content
         facts["file mode"][path] = owner
-        facts["secret"][path] = "damaged" if have["kind"] == "damaged" else owner
+        facts["secret"][path] = owner if have["kind"] == "file" else have["kind"]
         if have["kind"] == "folder":
             facts["folder"][path] = owner
         if link:
             facts["link"][path] = link
+        if path in absent:
+            facts["leftover"][path] = ANY
         if path in shared_paths and "seal" in have:
             facts["shared key"][path] = have["seal"]
     return facts
 
 
-def shared_key_expectations(
-    desired_state: DesiredState, facts: Mapping[str, Facts]
-) -> Iterator[Expectation]:
+def has_secret(answer: Answer, path: str) -> bool:
+    """Tell whether a secret that a host makes for itself is there, for root alone."""
+    return _has_secrets({path: _SECRET}, answer)
+
+
+def whole_key_hash(key: SharedKey, host: str, answer: Answer) -> str | None:
+    """Return a keyed hash of a shared key on a host; None where the host lacks a part of it."""
+    return key.key_hash(answer) if _has_secrets(key.file_modes(host), answer) else None
+
+
+def future_key_hash(key: SharedKey, host: str, answer: Answer) -> str | None:
+    """Return a keyed hash of the key that a host will give; None where it makes a new one."""
+    return whole_key_hash(key, host, answer) if key.private else key.key_hash(answer)
+
+
+def _has_secrets(modes: Mapping[str, str], answer: Answer) -> bool:
+    return not rows_to_mend(KINDS, _secret_expectations(modes), file_facts(answer or {}))
+
+
+def shared_keys(desired_state: DesiredState, facts: Mapping[str, Facts]) -> Iterator[Expectation]:
     """Yield the expectation that a host's shared keys equal those of the other hosts.
 
     The deploy carries a key from the first host to the others, so the first host that shows the key
@@ -190,14 +273,12 @@ def file_changes(
         *_file_expectations(wanted_files, KEY),
         *_folder_expectations(wanted_folders),
     )
-    rows = [
-        (kind, row.item)
-        for kind, row in rows_to_mend(KINDS, expectations_of_files, file_facts(answer))
-    ]
+    facts = file_facts(answer, absent=absent)
+    rows = [(kind, row.item) for kind, row in rows_to_mend(KINDS, expectations_of_files, facts)]
     changed_paths = {path for _, path in rows}
     new_folders = tuple(folder for folder in wanted_folders if folder.path in changed_paths)
     new_files = tuple(file for file in wanted_files if file.path in changed_paths)
-    removed_paths = tuple(path for path in absent if answer[path])
+    removed_paths = tuple(path for path in absent if path in facts["leftover"])
     differences: list[Difference] = [
         (f"{folder.path}/ ({folder.mode} {folder.owner})", None, "") for folder in new_folders
     ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.files.managed_file import SYSTEMD
+from lockstep.files.managed_file import SYSTEMD, WEBUI_SECRETS
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
@@ -56,6 +56,25 @@ def _other_path_command(row: DriftRow) -> tuple[str, ...]:
     return ("systemctl", "cat", row.item) if is_packaged else ("rm", str(row.found))
 
 
+def _drop_in_command(row: DriftRow) -> tuple[str, ...]:
+    unit, _, path = row.item.partition(" ")
+    if unit in SYSTEM_SERVICES:
+        # Its author may need it, so people look at it.
+        return ("systemctl", "cat", unit)
+    if path.startswith(("/etc/systemd/system.control/", "/run/systemd/system.control/")):
+        return ("systemctl", "revert", unit)
+    return ("sh", "-c", 'rm "$0" && systemctl daemon-reload', path)
+
+
+#: Settings that a service of the system reads once, when it starts.
+_READ_AT_START = {
+    "docker.service": ["/etc/docker/daemon.json"],
+    "ssh.service": ["/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"],
+}
+# Places of drop-ins made by hand; those under /usr/lib come with packages.
+_BY_HAND = ("/etc/", "/run/", "/usr/local/")
+# A process that a deploy restarts for its file, and one that it leaves alone.
+_RESTART_DUE, _LEFT_ALONE = "restart due", "started before"
 RESTART_KEY = "restart key"
 KINDS = {
     # The deploy writes a missing unit.
@@ -71,7 +90,16 @@ KINDS = {
     "running": Kind(units.read, "error", "deploy", scope="nothing"),
     "system service": Kind(units.system_services, "error", _service_way, _turn_on, scope="nothing"),
     RESTART_KEY: Kind(units.read, "error", "deploy", scope="nothing"),
-    "unread unit": Kind(units.read, how=_reread_way, mend="systemctl daemon-reload", scope="odd"),
+    "unread unit": Kind(
+        units.read, how=_how_to_reread, mend="systemctl daemon-reload", scope="odd"
+    ),
+    "drop-in": Kind(units.read, "error", mend=_drop_in_command, scope="odd"),
+    "older process": Kind(
+        units.read,
+        how=lambda row: "deploy" if row.found == _RESTART_DUE else "by hand",
+        mend="systemctl restart {first}",
+        scope="odd",
+    ),
 }
 
 
@@ -80,7 +108,15 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     services = system_units(desired_state.plan.settings)
     names = [*desired_state.unit_files, *services]
     programs = {name: desired_state.unit_programs.get(name, []) for name in names}
-    return {units.read: {"programs": programs}, units.system_services: {"services": services}}
+    secrets = {name: [WEBUI_SECRETS] for name in desired_state.webui_units}
+    return {
+        units.read: {
+            "programs": programs,
+            "reads": {**_READ_AT_START, **secrets},
+            "system": services,
+        },
+        units.system_services: {"services": services},
+    }
 
 
 def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
@@ -131,8 +167,13 @@ def _service_expectations(names: Sequence[str]) -> Iterator[Expectation]:
         yield Expectation("system service", name, units.ON)
 
 
-def unit_facts(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return the facts in the answer of the reader `units` (unit → state). Pure."""
+def unit_facts(
+    states: Mapping[str, Mapping[str, Any]], paths: Container[str] = ()
+) -> dict[str, dict[str, str]]:
+    """Return the facts in the answer of the reader `units` (unit → state); no `paths` are foreign.
+
+    Pure.
+    """
     facts: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
     for name, state in states.items():
         if state.get("LoadState", "not-found") == "not-found":
@@ -152,7 +193,20 @@ def unit_facts(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, s
             facts[RESTART_KEY][name] = state["restart_key"]
         if state.get("NeedDaemonReload") == "yes":
             facts["unread unit"][name] = "changed"
+        for path in state.get("DropInPaths", "").split():
+            if path.startswith(_BY_HAND) and path not in paths:
+                facts["drop-in"][f"{name} {path}"] = "present"
+        for path, is_restarted in state.get("newer", {}).items():
+            # Not every unit that has done its work does it again for a new file.
+            if state.get("SubState") != "exited" or path != state.get("FragmentPath"):
+                text = _RESTART_DUE if is_restarted else _LEFT_ALONE
+                facts["older process"][f"{name} {path}"] = text
     return facts
+
+
+def is_outdated(state: Mapping[str, Any]) -> bool:
+    """Tell whether a deploy restarts a unit because it is older than a file that it has read."""
+    return any(state.get("newer", {}).values())
 
 
 def kinds_to_mend(

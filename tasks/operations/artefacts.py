@@ -10,9 +10,9 @@ from pyinfra.api import operation
 from lockstep.deploy.questions import WEIGHTS_SPEC
 from lockstep.files.managed_file import PROXY_ENVIRONMENT, command
 from lockstep.lock.image_reference import PLATFORMS
-from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands
+from lockstep.tasks.run.remote_commands import Commands
 
 
 @operation()

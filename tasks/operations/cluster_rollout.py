@@ -13,9 +13,9 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep.deploy.cluster_rollout import ClusterRollout, Step
 from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import ClusterMembers
-from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_report, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 ROLLOUT = command("rollout")
 MINIMUM = command("minimum")

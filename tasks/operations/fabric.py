@@ -9,10 +9,10 @@ from pyinfra.api import operation
 
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
-from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.firewall import KeepAfterLogin
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands
+from lockstep.tasks.run.remote_commands import Commands
 
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
 # before it is given up.

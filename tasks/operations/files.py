@@ -13,9 +13,9 @@ from pyinfra.operations.util.files import generate_color_diff
 
 from lockstep.files.managed_file import PROGRAMS, Folder, ManagedFile
 from lockstep.resources.files import Difference, file_changes
-from lockstep.tasks import log_filter, remote_commands
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import log_filter, remote_commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run.remote_commands import Commands
 
 
 @operation()

@@ -15,9 +15,9 @@ from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.system.firewall import PROGRAM, UNIT
-from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands
+from lockstep.tasks.run.remote_commands import Commands
 
 # Seconds after which the host takes its new rules back by itself: a login takes a few.
 UNDO_AFTER_S = 90

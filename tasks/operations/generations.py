@@ -10,9 +10,9 @@ from pyinfra import host, state
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
-from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_report, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 RECORD = "deploy_records.generation"
 

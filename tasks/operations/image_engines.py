@@ -8,9 +8,9 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
-from lockstep.tasks import remote_commands, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 QUESTIONS = "/var/cache/lockstep/questions"
 

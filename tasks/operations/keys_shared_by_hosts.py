@@ -15,9 +15,10 @@ from pyinfra.connectors.util import CommandOutput
 
 from lockstep.files.managed_file import command
 from lockstep.host.keys_shared_by_hosts import SharedKey
-from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.resources.files import Answer, future_key_hash, whole_key_hash
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_report, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 
 @operation()
@@ -27,11 +28,12 @@ def make_keys() -> Commands:
     missing = [
         key
         for key in keys
-        if run_state.key_giver(key) == host.name and not _key_hash(host.name, key)
+        if run_state.key_giver(key) == host.name
+        and not whole_key_hash(key, host.name, _file_facts())
     ]
     for key in missing:
         making = MakeKey.of_argv(key.make)
-        if not key.key_hash(facts.reader_answer("files")):
+        if not key.key_hash(_file_facts()):
             making.announcement = key.announcement
         yield making
     if missing:
@@ -48,7 +50,7 @@ def copy_shared_keys() -> Commands:
         giver = run_state.key_giver(key)
         if giver == host.name:
             continue
-        own_hash = _key_hash(host.name, key)
+        own_hash = whole_key_hash(key, host.name, _file_facts())
         first = _active_host(giver)
         if first is None:
             if own_hash is None:
@@ -57,7 +59,7 @@ def copy_shared_keys() -> Commands:
                     f"run any more. Remedy: deploy to {', '.join(key.hosts)} together."
                 )
             continue
-        if own_hash is None or own_hash != key.future_key_hash(first.name, _file_facts(first.name)):
+        if own_hash is None or own_hash != future_key_hash(key, first.name, _file_facts(first)):
             changed_keys.append(key)
             taking = CopyKey.of_argv(key.take)
             taking.first, taking.reading = first, ("cat", key.path)
@@ -170,11 +172,6 @@ class CopyKey(remote_commands.ChangingCommand):
         return super().run(state, host, connector_arguments)
 
 
-def _key_hash(name: str, key: SharedKey) -> str | None:
-    return key.owner_key_hash(name, _file_facts(name))
-
-
-def _file_facts(name: str) -> Mapping[str, Any] | None:
-    """Return the answer of the reader `files` on a host."""
-    answer: Mapping[str, Any] | None = facts.reader_answer("files", state.inventory.get_host(name))
+def _file_facts(of: Any = None) -> Answer:
+    answer: Answer = facts.reader_answer("files", of)
     return answer

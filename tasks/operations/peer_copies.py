@@ -10,8 +10,8 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
-from lockstep.tasks import remote_commands
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import remote_commands
+from lockstep.tasks.run.remote_commands import Commands
 
 SHARING = command("sharing")
 

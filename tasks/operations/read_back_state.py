@@ -11,10 +11,10 @@ from pyinfra.api import operation
 from lockstep.deploy.summary import hot_names, rows
 from lockstep.resources.fact_comparison import unmet_rows
 from lockstep.resources.units import running_units, unit_expectations, unit_facts
-from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.generations import RECORD
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_report, run_state
+from lockstep.tasks.run.remote_commands import Commands
 from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 

@@ -14,11 +14,11 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.onhost.core.config import Minimum
 from lockstep.resources.files import file_changes
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations import cluster_rollout, services
-from lockstep.tasks.operations.files import file_writing_commands
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.run import operation_turns, remote_commands, run_report, run_state
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run.remote_commands import Commands
 
 # systemd ends a return that was cut off; the return includes a start, which its own unit bounds.
 _JOB = (

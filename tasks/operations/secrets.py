@@ -8,10 +8,11 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
-from lockstep.tasks import remote_commands, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.operations.files import file_writing_commands
-from lockstep.tasks.remote_commands import Commands
+from lockstep.resources.files import has_secret
+from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_state
+from lockstep.tasks.run.remote_commands import Commands
 
 _PROGRAM = command("make-secrets")
 
@@ -23,7 +24,7 @@ def make_webui_secrets(email: str) -> Commands:
     The values are drawn on the host; only the file's mode and owner are ever read back. An `email`
     of "" makes no administrator.
     """
-    if _has_secret_file(WEBUI_SECRETS):
+    if has_secret(facts.reader_answer("files"), WEBUI_SECRETS):
         host.noop("Open WebUI has its keys")
         return
     yield remote_commands.changing_command([*_PROGRAM, WEBUI_SECRETS, email])
@@ -35,7 +36,7 @@ def make_api_key(units: Sequence[str]) -> Commands:
 
     `units` read it when they start.
     """
-    if _has_secret_file(API_KEY):
+    if has_secret(facts.reader_answer("files"), API_KEY):
         host.noop("the API key is there")
         return
     states = facts.reader_answer("units") or {}
@@ -49,12 +50,4 @@ def make_api_key(units: Sequence[str]) -> Commands:
 @operation()
 def write_secrets() -> Commands:
     """Write the secrets that this run has read, without showing them."""
-    yield from file_writing_commands(run_state.secret_files())
-
-
-def _has_secret_file(path: str) -> bool:
-    present_files = facts.reader_answer("files")
-    present = present_files[path] if present_files else None
-    if present is None:
-        return False
-    return (present["mode"], present["owner"], present["group"]) == ("0600", "root", "root")
+    yield from write_tree(run_state.secret_files())

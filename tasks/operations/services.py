@@ -11,13 +11,13 @@ from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 
 from lockstep import resources
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage, command
+from lockstep.files.managed_file import AGENT_UNIT, ManagedFile, Stage, command
 from lockstep.monitoring import stack
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.operations.files import file_writing_commands
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.run import operation_turns, remote_commands, run_report, run_state
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run.remote_commands import Commands
 from lockstep.units import backup_peer
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
@@ -130,7 +130,7 @@ def outdated_units(
     old = [
         unit
         for unit in units
-        if states.get(unit, {}).get("outdated")
+        if resources.units.is_outdated(states.get(unit, {}))
         or (
             unit in restart_keys
             and resources.units.RESTART_KEY in _kinds_to_mend(unit, states, restart_keys[unit])
@@ -189,20 +189,8 @@ def left_over_files() -> list[str] | None:
     Modules of an earlier Lockstep are among them, and keys of clusters that this host is no longer
     a member of. The API key is among them where no model is open any more.
     """
-    marked_files = facts.reader_answer("files.marked_files")
-    desired_state = run_state.current_desired_state()
-    keys = {
-        path
-        for key in desired_state.shared_keys
-        for path in key.file_modes(desired_state.plan.name)
-    }
-    keys |= {secret.path for secret in desired_state.uploaded_secrets}
-    keys |= {API_KEY} if desired_state.key_users else set()
-    return (
-        None
-        if marked_files is None
-        else sorted(set(marked_files).difference(desired_state.paths, keys))
-    )
+    observed_facts = facts.reader_answer("files.leftovers")
+    return None if observed_facts is None else list(observed_facts.get("leftover", {}))
 
 
 def states_with_earlier(more: Sequence[str]) -> dict[str, Any] | None:
@@ -334,8 +322,7 @@ def needed_verb(
     changed_kinds = resources.units.kinds_to_mend(
         unit, state, restart_key, at_boot=must_run, runs=must_run
     )
-    runs = unit in resources.units.unit_facts({unit: state})[resources.units.RESTART_KEY]
-    if resources.units.RESTART_KEY in changed_kinds or (runs and state.get("outdated")):
+    if resources.units.RESTART_KEY in changed_kinds or resources.units.is_outdated(state):
         return "restart"
     return "start" if "running" in changed_kinds else None
 

@@ -14,9 +14,9 @@ from lockstep.onhost.records.package_changes import INSTALL
 from lockstep.resources.fact_comparison import rows_to_mend, unmet_rows
 from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment, same_version
-from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.remote_commands import Commands
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands
+from lockstep.tasks.run.remote_commands import Commands
 
 # The reader `package_versions_by_venv` takes a venv with this file in it for an empty one.
 UNFINISHED_MARK = "unfinished"

@@ -19,7 +19,7 @@ from lockstep.files import remote_exec
 from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.resources import RESOURCES
 from lockstep.resources.files import KEY
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks.run import reader_answers as facts
 
 #: Readers that yield facts. A case has these by kind. Those of files and units are derived.
 YIELDING = {

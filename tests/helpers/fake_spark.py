@@ -490,16 +490,20 @@ class Spark:
         }
         return files | found_links
 
-    def _read_files_marked_files(self, question: dict[str, Any]) -> Any:
-        folders = tuple(question["folders"])
+    def _read_files_leftovers(self, question: dict[str, Any]) -> Any:
+        folders, wanted_paths = tuple(question["marked"]), {*question["files"]}
         # One pattern for all paths: a host has hundreds of files, and questions are frequent.
         name_pattern = re.compile("|".join(map(translate, question["named"])) or "(?!)")
-        return [
+        left_paths = [
             path
             for path, file in self.state["files"].items()
-            if (path.startswith(folders) and MARK in (file["text"] or ""))
-            or name_pattern.match(path)
+            if path not in wanted_paths
+            and (
+                (path.startswith(folders) and MARK in (file["text"] or ""))
+                or name_pattern.match(path)
+            )
         ]
+        return {"leftover": dict.fromkeys(left_paths, "present")}
 
     def _read_units_system_services(self, question: dict[str, Any]) -> Any:
         return {"system service": dict.fromkeys(question["services"], "on")}

@@ -10,7 +10,7 @@ from a_spark import COMMIT, pins_for, spark
 
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import engine_check_hash, engine_spec
-from lockstep.tasks import run_state as tasks_run
+from lockstep.tasks.run import run_state as tasks_run
 
 PLAN = spark()
 RUN = DesiredState(PLAN, pins_for(PLAN))

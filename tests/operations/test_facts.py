@@ -11,8 +11,8 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors import util as running
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep.tasks import remote_commands, run_report, ssh_connection
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import remote_commands, run_report, ssh_connection
 
 ASKED = {"units": ["vllm.service"], "weights": []}
 

@@ -12,7 +12,7 @@ from a_host import Host, run
 from a_spark import pins_for, spark
 
 from lockstep.host.desired_state import DesiredState
-from lockstep.tasks import run_state as tasks_run
+from lockstep.tasks.run import run_state as tasks_run
 
 PLAN = spark()
 _PINS = pins_for(PLAN)

@@ -15,8 +15,8 @@ from an_older_site import UNIT, outdate
 from fake_spark import HOSTS
 from pyinfra import logger
 
-from lockstep.tasks import deploy_lock, log_filter, remote_commands
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks.run import deploy_lock, log_filter, remote_commands
+from lockstep.tasks.run import reader_answers as facts
 
 ONE, _ = HOSTS
 _HEADING = "--> Starting operation: "

@@ -10,8 +10,8 @@ from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
 from lockstep.system.accounts import Account
-from lockstep.tasks import remote_commands
 from lockstep.tasks.operations import services, system
+from lockstep.tasks.run import remote_commands
 
 UNIT = "/etc/systemd/system/vllm.service"
 
@@ -46,7 +46,7 @@ def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
 
 def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     state = {"LoadState": "loaded", "ActiveState": "active"}
-    old = {"docker.service": {**state, "outdated": False, "restart_key": ""}}
+    old = {"docker.service": {**state, "restart_key": ""}}
     facts: dict[str, Any] = {
         "units": old,
         "deploy_records.foreign_obstacles": {"unit docker.service": "it would end plex"},

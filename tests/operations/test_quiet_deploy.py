@@ -110,7 +110,7 @@ def test_keep_hot_holds_back_a_host_whose_model_a_restart_of_docker_would_end(
     units = converged_site.document["hosts"][ONE]["units"]
     hot = {"ActiveState": "active", "SubState": "running"}
     units[UNIT] |= {**hot, "restart_key": units[UNIT]["wanted"]}
-    units["docker.service"] = {**units[UNIT], **hot, "outdated": True, "wanted": ""}
+    units["docker.service"] = {**units[UNIT], **hot, "newer": {"/etc/x": True}, "wanted": ""}
     result = converged_site.quiet_deploy("--keep-hot")
     assert result.returncode == 1
     assert converged_site.changes(ONE) == []

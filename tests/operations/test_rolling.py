@@ -221,7 +221,7 @@ def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(converged_sit
         units = converged_site.document["hosts"][host]["units"]
         hot = {"ActiveState": "active", "SubState": "running"}
         units[UNIT] |= {**hot, "restart_key": units[UNIT]["wanted"]}
-        units["docker.service"] = {**units[UNIT], **hot, "outdated": True, "wanted": ""}
+        units["docker.service"] = {**units[UNIT], **hot, "newer": {"/etc/x": True}, "wanted": ""}
     result = converged_site.deploy(fails={TWO: {"job docker-restarted": "it does not start"}})
     assert result.returncode == 1
     steps = [

@@ -11,9 +11,8 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.deploy.questions import JOB_UNITS
+from lockstep.deploy.questions import JOB_UNITS, questions
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, PROGRAMS
-from lockstep.files.programs import program_files
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
@@ -22,8 +21,8 @@ from lockstep.onhost.environment import engine_build
 from lockstep.onhost.records import models_by_boot
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import run_state as tasks_run
 from lockstep.tasks.operations import read_back_state
+from lockstep.tasks.run import run_state as tasks_run
 from lockstep.units.agent_unit import RECORDS
 
 PLAN = spark()
@@ -157,8 +156,8 @@ PORTS = f"{JOB} restart-lockstep-gateway --tries 2 -- systemctl restart lockstep
             [f"{JOB} restart-lockstep-gateway -- systemctl restart lockstep-gateway.service"],
         ),
         # Its file is newer than its ports: systemd restarts the process with them.
-        ({"outdated": True}, {"restart_key": "0"}, [PORTS]),
-        ({"outdated": True}, {}, [PORTS]),
+        ({"newer": {"/etc/x": True}}, {"restart_key": "0"}, [PORTS]),
+        ({"newer": {"/etc/x": True}}, {}, [PORTS]),
         # systemd opens no socket of a service that runs, as one of an earlier Lockstep does.
         ({"ActiveState": "inactive"}, {"restart_key": "0"}, [PORTS]),
         (
@@ -242,9 +241,8 @@ NOTE = "/usr/bin/python3 /usr/local/lib/lockstep rollout note"
 def test_what_nothing_asks_for_any_more_is_ended_and_removed(
     leftovers: list[str], removed_paths: list[str], ended_units: list[str]
 ) -> None:
-    own_paths = ["/etc/systemd/system/vllm.service", *(file.path for file in program_files())]
-    assert run("services.remove_left_over_files", Host({"files.marked_files": own_paths})) == []
-    host = Host({"files.marked_files": [*own_paths, *leftovers]})
+    assert run("services.remove_left_over_files", Host({"files.leftovers": {}})) == []
+    host = Host({"files.leftovers": {"leftover": dict.fromkeys(leftovers, "present")}})
     assert run("services.remove_left_over_files", host) == [
         # A way back starts a unit that ran, so its state is noted before it ends.
         *({NOTE: {"paths": leftovers}} for _ in ended_units),
@@ -255,12 +253,12 @@ def test_what_nothing_asks_for_any_more_is_ended_and_removed(
     assert host.log_messages == [f"{path} is of an earlier deploy: removed" for path in leftovers]
 
 
-def test_the_api_key_stays_for_an_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_key_stays_for_an_open_engine() -> None:
     qwen = {**PLAN.settings.models, "qwen": replace(PLAN.settings.models["qwen"], bind="0.0.0.0")}
     plan = spark(models={name: asdict(model) for name, model in qwen.items()})
-    monkeypatch.setitem(tasks_run._runs, "spark1", DesiredState(plan, pins_for(plan)))
-    host = Host({"files.marked_files": [API_KEY]})
-    assert run("services.remove_left_over_files", host) == []
+    for of, stays in ((plan, True), (PLAN, False)):
+        question = questions(DesiredState(of, pins_for(of)))["files.leftovers"]
+        assert API_KEY in question["named"] and (API_KEY in question["files"]) is stays
 
 
 def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path: Path) -> None:

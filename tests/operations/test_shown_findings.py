@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.core.findings import Finding
 from lockstep.lock.pins import ImagePin, Pins
-from lockstep.tasks import run_state
+from lockstep.tasks.run import run_state
 
 WARNING = Finding("cdi-stale", "warning", "spark-1", "made for another driver", "Make it anew.")
 

@@ -8,7 +8,7 @@ import pytest
 from a_host import Host, deploying
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep.tasks import remote_commands, run_report
+from lockstep.tasks.run import remote_commands, run_report
 
 LINES = """\
 lockstep gate: starting qwen

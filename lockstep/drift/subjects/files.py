@@ -1,4 +1,4 @@
-"""Drift of files that no deploy writes: leftovers, foreign files, entries of secrets, the token."""
+"""Drift of what no deploy writes: the record, entries of secrets, the token."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.files.managed_file import (
-    CONFIGURATION,
-    GATEWAY_KEYS,
-    PROGRAMS,
-    SYSTEMD,
-    TOOLS_VENV,
-    UV_VENV,
     WEBUI_SECRETS,
 )
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import deploy_records, files
 from lockstep.resources.fact_comparison import DriftRow, Expectation, Facts, Kind, SubjectView
-from lockstep.resources.files import secret_paths
-from lockstep.system.base_files import absent_files
-from lockstep.system.firewall import KEPT
-from lockstep.system.folders import HUB_TOKEN, folders
-from lockstep.units.backup_unit import PASSWORD
+from lockstep.system.folders import HUB_TOKEN
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
-_SECRET = "0600 root:root"
 #: The kind of the one fact that matters on a host without a deploy.
 DEPLOYED = "Lockstep"
 
@@ -37,13 +26,7 @@ def _token_mode(row: DriftRow) -> tuple[str, ...]:
 
 
 KINDS = {
-    DEPLOYED: Kind(
-        deploy_records.generation_and_accepted_speeds, "error", "deploy", scope="nothing"
-    ),
-    "leftover": Kind(files.leftovers, "warning", "deploy", scope="odd"),
-    "script": Kind(files.leftovers, "note", is_sealed=True),
-    # The owner is unknown here, so people look at the file.
-    "foreign file": Kind(files.leftovers, mend="ls -ldR {item}", scope="odd"),
+    DEPLOYED: Kind(deploy_records.deployed_facts, "error", "deploy", scope="nothing"),
     # The next deploy makes a new file.
     "secret entry": Kind(files.secrets, "error", mend="rm {first}", scope="nothing"),
     "hub token": Kind(files.secrets, "note", is_sealed=True),
@@ -53,27 +36,7 @@ KINDS = {
 
 def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    settings = desired_state.plan.settings
-    paths = desired_state.paths
-    places = [folder.path for folder in folders(settings)]
-    kept_files = [KEPT] if settings.firewall.enabled else []
-    inside = [TOOLS_VENV, UV_VENV]
-    if desired_state.engine_spec:
-        inside.append(f"{desired_state.engine_spec['home']}/venv")
     return {
-        files.leftovers: {
-            "files": paths,
-            "absent": list(absent_files(settings)),
-            "marked": [SYSTEMD, settings.paths.scripts],
-            "scripts": settings.paths.scripts,
-            "own": [PROGRAMS, CONFIGURATION],
-            # A folder of the deploy's own may be empty.
-            "allowed": [
-                *(*secret_paths(desired_state), *kept_files, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
-                *(f"{place}/" for place in places),
-            ],
-            "inside": inside,
-        },
         files.secrets: {"entries": _entries(desired_state), "token": HUB_TOKEN},
     }
 

@@ -1,18 +1,15 @@
-"""Drift of the system's settings, files such as /etc/docker/daemon.json, between hosts.
-
-A service that started before its file was written still has the earlier settings.
-"""
+"""Drift of the system's settings, files such as /etc/docker/daemon.json, between hosts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lockstep.files.managed_file import PROGRAMS, SYSTEMD, TOOLS_VENV, UV_VENV
+from lockstep.files.managed_file import SYSTEMD, TOOLS_VENV, UV_VENV
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
-from lockstep.onhost.facts import files, units
-from lockstep.resources.fact_comparison import DriftRow, How, Kind
+from lockstep.onhost.facts import files
+from lockstep.resources.fact_comparison import Kind
 from lockstep.system.base_files import absent_files, system_units
 
 # Without the files that differ by nature: names, addresses, keys and identities of hosts.
@@ -28,24 +25,9 @@ _PLACES = (
     *("/etc/tmpfiles.d", "/etc/udev/rules.d", "/var/spool/cron", "/usr/local/bin"),
     *("/usr/local/sbin", "/usr/local/lib/systemd", "/usr/lib/sysctl.d"),
 )
-#: Settings that a service of the system reads once, when it starts.
-READ_AT_START = {
-    "docker.service": ["/etc/docker/daemon.json"],
-    "ssh.service": ["/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"],
-}
-
-
-def _restarted_by(row: DriftRow) -> How:
-    """Return "deploy" for a process of Lockstep's programs, which a deploy restarts."""
-    return "deploy" if f" {PROGRAMS}/" in row.item else "by hand"
-
-
 KINDS = {
     "setting": Kind(files.foreign_setting_files, is_sealed=True),
     "setting mode": Kind(files.foreign_setting_files, part=True),
-    "older process": Kind(
-        units.changes_by_hand, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
-    ),
 }
 
 

@@ -21,6 +21,7 @@ from lockstep.onhost.facts.reader_helpers import (
     Facts,
     folder_paths,
     lines_of_file,
+    marked_files,
     mode,
     mode_and_owner,
     paths_below,
@@ -88,30 +89,7 @@ def _describe(path: str, key: str, known_seal: str | None) -> dict[str, Any] | N
     return description
 
 
-def marked_files(question: dict[str, list[str]]) -> list[str]:
-    """Return the files that an earlier deploy wrote.
-
-    `question` has "folders" in which a file's first lines have our mark, and patterns of files
-    ("named"; "**" is any depth of folders), which need no mark if they lie in folders of ours
-    alone.
-    """
-    marked_paths = [
-        path
-        for folder in question["folders"]
-        for path in paths_below(folder)
-        if not os.path.islink(path) and ownership.is_marked(Path(path))
-    ]
-    for pattern in question["named"]:
-        paths = glob.glob(pattern, recursive=True)
-        marked_paths += [
-            path
-            for path in paths
-            if ownership.is_in_own_folder(path) or ownership.is_marked(Path(path))
-        ]
-    return sorted({*marked_paths, *_unchanged_recorded_files()})
-
-
-def _unchanged_recorded_files() -> Iterator[str]:
+def _recorded_files() -> Iterator[str]:
     """Yield the files outside our folders that are still as the last deploy wrote them.
 
     An owner's extra file has no mark, so the record alone says that a deploy brought it.
@@ -127,31 +105,33 @@ def _unchanged_recorded_files() -> Iterator[str]:
 
 
 def leftovers(question: dict[str, Any]) -> Facts:
-    """Yield files of an earlier deploy, and foreign files in the deploy's own folders.
+    """Yield files of an earlier deploy, and with "others" foreign files in the deploy's folders.
 
     Args:
-        question: "key", the deploy's "files" and those that must be "absent"; folders in which a
-            mark counts ("marked", of which "scripts" also has operators' scripts) and the deploy's
-            "own" folders; files that may be there besides ("allowed", and everything "inside" some
-            folders).
+        question: The deploy's "files"; folders in which a mark counts ("marked"); patterns of files
+            ("named"; "**" is any depth of folders), which need no mark in folders of ours alone.
+            For "others": "key", the folder of operators' "scripts", the deploy's "own" folders, and
+            what may be there besides: "allowed" files, and everything "inside" some folders.
     """
     known_paths = set(question["files"])
-    stays = _foreign_among_absent(question["absent"])
-    for path in question["absent"]:
-        if os.path.lexists(path) and path not in stays:
-            yield "leftover", path, "present"
+    own_paths = {*_recorded_files()}
     for folder in question["marked"]:
-        for path in paths_below(folder):
-            if path in known_paths:
-                continue
-            if not os.path.islink(path) and ownership.is_marked(Path(path)):
-                yield "leftover", path, "present"
-            elif folder == question["scripts"]:
-                yield "script", path, sealed_content(question["key"], path)
+        own_paths |= {*marked_files(folder)}
+    for pattern in question["named"]:
+        own_paths |= {
+            path
+            for path in glob.glob(pattern, recursive=True)
+            if ownership.is_in_own_folder(path) or ownership.is_marked(Path(path))
+        }
+    for path in sorted(own_paths - known_paths):
+        yield "leftover", path, "present"
+    if not question["others"]:
+        return
+    known_paths |= own_paths
+    for path in paths_below(question["scripts"]):
+        if path not in known_paths:
+            yield "script", path, sealed_content(question["key"], path)
     allowed_paths, inside = known_paths | set(question["allowed"]), tuple(question["inside"])
-    for path in sorted({*_unchanged_recorded_files()} - known_paths):
-        if not ownership.is_marked(Path(path)):
-            yield "leftover", path, "present"
     for folder in question["own"]:
         for path in strangers(folder, allowed_paths, inside):
             yield "foreign file", path, "present"

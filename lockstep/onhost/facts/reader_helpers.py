@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import errors
@@ -115,6 +116,12 @@ def paths_below(folder: str) -> list[str]:
     for root, _, names in os.walk(folder):
         paths += [os.path.join(root, name) for name in names]
     return sorted(paths)
+
+
+def marked_files(folder: str) -> list[str]:
+    """Return the full paths of the files under a folder that a deploy wrote, by their mark."""
+    paths = paths_below(folder)
+    return [path for path in paths if not os.path.islink(path) and ownership.is_marked(Path(path))]
 
 
 def mode(entry: os.stat_result) -> str:

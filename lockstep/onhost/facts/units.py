@@ -9,14 +9,14 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import clock, layout, process_liveness
-from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
-from lockstep.onhost.records import models_by_boot, watch_findings
+from lockstep.onhost.core import clock, layout, process
+from lockstep.onhost.facts.reader_helpers import Facts, paths_below, text
+from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.records.ownership import is_marked
 from lockstep.onhost.systemd import units
 
@@ -27,8 +27,6 @@ _PROPERTIES = (
 )
 _FOLDER = "/etc/systemd/system"
 _WANTS = (".wants", ".requires", ".upholds")  # Folders whose links name the units to start.
-# Places of units and drop-ins made by hand; those under /usr/lib come with packages.
-_BY_HAND = ("/etc/", "/run/", "/usr/local/")
 # A secret of ours that systemd reads for a service at its start.
 _CREDENTIAL = re.compile(r"^LoadCredential=[^:\n]+:(/etc/lockstep/secrets/\S+)$", re.MULTILINE)
 _OURS = "/etc/lockstep/"
@@ -49,27 +47,25 @@ _NOT_ENABLED = ("disabled", "enabled-runtime")
 def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the state of units.
 
-    `question` has the "programs" of each unit by its name, which may be a pattern.
-
-    A unit is "outdated" if it runs since before one of our drop-ins was written; drop-ins of others
-    restart nothing. Secrets and variables of ours that it read at its start count, too, and so do
-    its programs: a file that was changed by hand and put back leaves the restart key unchanged. A
-    unit that has done its work, and a socket, has no process with a key, so its own file counts.
+    Args:
+        question: The "programs" of each unit by its name, which may be a pattern. For diff also
+            the paths that a unit "reads" once, at its start, and the units of the "system", whose
+            own file counts.
 
     Returns:
-        Unit → systemd's properties, its restart key ("restart_key"), its boot "links", "outdated",
-        and "settled": whether it has run for so long that its start is over.
+        Unit → systemd's properties, its restart key ("restart_key"), its boot "links", the "newer"
+        files of `_newer_files`, and "settled": whether it has run so long that its start is over.
     """
-    boot, programs = _links(), question["programs"]
+    boot = _links()
     return {
         name: {
             **state,
             "restart_key": running_restart_key(state),
-            "outdated": _is_outdated(name, state, programs.get(name, ())),
+            "newer": _newer_files(name, state, question),
             "links": sorted(boot.get(name, [])),
             "settled": _is_settled(units.unit_from_properties(state)),
         }
-        for name, state in units.properties(programs, *_PROPERTIES).items()
+        for name, state in units.properties(question["programs"], *_PROPERTIES).items()
     }
 
 
@@ -142,32 +138,49 @@ def _is_written_after(path: str, since: int) -> bool:
 
     The start is known to the second; a file that was written in that second counts as read.
     """
-    return os.stat(path).st_mtime >= since + 1
+    with suppress(OSError):
+        return os.stat(path).st_mtime >= since + 1
+    return False
 
 
-def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -> bool:
-    since, read_files = _since(state), state.get("DropInPaths", "").split()
-    drop_ins = glob.glob(f"{_FOLDER}/{name}.d/*.conf")
-    own_drop_ins = [path for path in drop_ins if is_marked(Path(path))]
-    is_socket = name.endswith(_SOCKET) and is_marked(Path(state.get("FragmentPath") or "/"))
-    if state.get("SubState") == "exited" or is_socket:
-        read_files.append(state["FragmentPath"])
-        own_drop_ins.append(state["FragmentPath"])
-    at_start = _CREDENTIAL.findall(text(state.get("FragmentPath", "")) or "")
-    at_start += [path for path in units.environment_files(state) if path.startswith(_OURS)]
-    # A unit that has done its work holds no program.
-    at_start += programs if state.get("SubState") == "running" else ()
-    at_start = [path for path in at_start if os.path.exists(path)]
-    read_files += at_start
-    own_drop_ins += at_start
-    try:
-        return since is not None and any(
-            # A drop-in that systemd does not name was never read.
-            path not in read_files or _is_written_after(path, since)
-            for path in own_drop_ins
-        )
-    except OSError:
-        return False
+def _newer_files(
+    name: str, state: Mapping[str, str], question: Mapping[str, Any]
+) -> dict[str, bool]:
+    """Return the files newer than the unit that read them → whether a deploy restarts it for them.
+
+    It does so for our drop-ins, for secrets, variables and programs of ours: a file that was
+    changed by hand and put back leaves the restart key unchanged. A unit that has done its work,
+    and a socket, has no process with a key, so its own file counts.
+    """
+    since, drop_ins = _since(state), state.get("DropInPaths", "").split()
+    # systemd reads a timer again whenever it reads its units.
+    if since is None or name.endswith(".timer"):
+        return {}
+    fragment, variables = state.get("FragmentPath", ""), units.environment_files(state)
+    is_done, is_socket = state.get("SubState") == "exited", name.endswith(_SOCKET)
+    own_drop_ins = glob.glob(f"{_FOLDER}/{name}.d/*.conf")
+    own_drop_ins = [path for path in own_drop_ins if is_marked(Path(path))]
+    own_files = [
+        *own_drop_ins,
+        *_CREDENTIAL.findall(text(fragment) or ""),
+        *(path for path in variables if path.startswith(_OURS)),
+        *([fragment] if is_done or (is_socket and is_marked(Path(fragment))) else ()),
+        # A unit that has done its work holds no program.
+        *(question["programs"].get(name, ()) if state.get("SubState") == "running" else ()),
+    ]
+    other_files = [
+        *(*drop_ins, *variables),
+        *(question.get("reads", {}).get(name, ()) if not is_done else ()),
+        *([fragment] if is_socket or name in question.get("system", ()) else ()),
+    ]
+    newer_paths = {
+        path: path in own_files
+        for place in (*own_files, *other_files)
+        for path in paths_below(place)
+        if _is_written_after(path, since)
+    }
+    # A drop-in that systemd does not name was never read.
+    return newer_paths | {path: True for path in own_drop_ins if path not in drop_ins}
 
 
 def system_services(question: Mapping[str, Any]) -> Facts:
@@ -196,43 +209,6 @@ def _is_off_at_boot(state: Mapping[str, str], links: Mapping[str, Sequence[str]]
     if state["LoadState"] != "loaded":
         return True
     return state["UnitFileState"] in _NOT_ENABLED and state["Id"] not in links
-
-
-def changes_by_hand(question: dict[str, Any]) -> Facts:
-    """Yield drop-ins, and files newer than the process that reads them.
-
-    `question` has units of "ours" and of the "system", the deploy's "files", and the paths that a
-    service "reads" once, at its start (service → paths).
-    """
-    own_units = question["ours"]
-    for name, state in units.properties([*own_units, *question["system"]], *_PROPERTIES).items():
-        if state["LoadState"] == "not-found":
-            continue
-        for path in state["DropInPaths"].split():
-            if path.startswith(_BY_HAND) and path not in question["files"]:
-                yield "drop-in", f"{name} {path}", "present"
-        # systemd reads a timer again whenever it reads its units.
-        if not name.endswith(".timer"):
-            # A unit of ours is compared by its restart key, which knows the changes that need no
-            # restart.
-            own = (
-                [] if name in own_units and not name.endswith(_SOCKET) else [state["FragmentPath"]]
-            )
-            reads = [] if state["SubState"] == "exited" else question["reads"].get(name, [])
-            yield from _files_newer_than_start(name, state, [*own, *reads])
-
-
-def _files_newer_than_start(
-    name: str, state: Mapping[str, str], reads: Sequence[str]
-) -> Iterator[Fact]:
-    """Yield files that were written after the start of the unit that reads them."""
-    since = _since(state)
-    if since is None:
-        return
-    places = (*reads, *state["DropInPaths"].split(), *units.environment_files(state))
-    for path in dict.fromkeys(file for place in places for file in paths_below(place)):
-        if _is_written_after(path, since):
-            yield "older process", f"{name} {path}", "started before"
 
 
 def at_boot(question: dict[str, Any]) -> Facts:

@@ -37,7 +37,13 @@ def own_files_outside(paths: layout.Paths, scripts: str) -> list[str]:
         for path in (*recorded_paths, ownership.UNMARKED_FILE)
         if not ownership.is_in_own_folder(path)
     }
-    found_here = {*_marked_files(paths.root, "/etc"), *_marked_files(paths.root, scripts)}
+    top = str(paths.root).rstrip("/")
+    marked_paths = [
+        path.removeprefix(top)
+        for folder in ("/etc", scripts)
+        for path in reader_helpers.marked_files(top + folder)
+    ]
+    found_here = {path for path in marked_paths if not ownership.is_in_own_folder(path)}
     link = paths.root / ownership.UV.lstrip("/")
     if link.is_symlink() and ownership.is_in_own_folder(str(link.readlink())):
         found_here.add(ownership.UV)
@@ -45,18 +51,6 @@ def own_files_outside(paths: layout.Paths, scripts: str) -> list[str]:
     present_paths = {path for path in outside if os.path.lexists(paths.root / path.lstrip("/"))}
     found_here |= {path for path in present_paths if not judge.owner_of_file(path)}
     return sorted(found_here | {*_boot_links(paths.root, found_here)})
-
-
-def _marked_files(root: Path, folder: str) -> Iterator[str]:
-    for at, folders, names in os.walk(root / folder.lstrip("/")):
-        inside = "/" + os.path.relpath(at, root)
-        folders[:] = [
-            name for name in folders if not ownership.is_in_own_folder(f"{inside}/{name}")
-        ]
-        for name in names:
-            path = Path(at, name)
-            if not path.is_symlink() and ownership.is_marked(path):
-                yield f"{inside}/{name}"
 
 
 def _boot_links(root: Path, files_of_ours: Iterable[str]) -> Iterator[str]:
@@ -90,11 +84,7 @@ def foreign_in_own_folders(paths: layout.Paths, own: Mapping[str, Sequence[str]]
     inside = tuple(top + path for path in own["inside"])
     strange: list[str] = []
     for folder in own["folders"]:
-        marked_paths = {
-            path
-            for path in reader_helpers.paths_below(top + folder)
-            if ownership.is_marked(Path(path))
-        }
+        marked_paths = {*reader_helpers.marked_files(top + folder)}
         strange += file_facts.strangers(top + folder, known_paths | marked_paths, inside)
     return sorted(path.removeprefix(top) for path in strange)
 

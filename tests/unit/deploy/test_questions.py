@@ -76,7 +76,7 @@ def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
 @pytest.mark.parametrize("host", ["spark1", "@ssh/spark", "fe80::1%eth0"])
 def test_certificates_of_a_host_that_left_its_cluster_are_found(host: str) -> None:
     files = (PEER_AUTHORITY, peer_identity(peer_tls.AGENT, host))
-    question: Any = intended_questions(spark())[1]["files.marked_files"]
+    question: Any = intended_questions(spark())[1]["files.leftovers"]
     for path in files:
         assert any(fnmatch(path, pattern) for pattern in question["named"]), path
 

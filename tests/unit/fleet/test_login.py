@@ -14,7 +14,7 @@ from lab.core.state import hosts, open_lab
 from lab.host import connection
 from lab.host.machine import login_command
 from lockstep.fleet.login import ALIVE, known_name, login, typed_login
-from lockstep.tasks import ssh_connection as of_pyinfra
+from lockstep.tasks.run import ssh_connection as of_pyinfra
 
 WITHIN_S = 45
 DOCS = Path(__file__).resolve().parents[3] / "docs"

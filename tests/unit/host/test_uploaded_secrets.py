@@ -36,7 +36,7 @@ def test_one_that_the_inventory_names_no_more_is_found_and_so_removed() -> None:
     monitoring = {"enabled": True, "tell": (hook,)}
     tls = {"certificate": source, "key": source}
     with_all = intended_host(gateway={"bind": "0.0.0.0", "tls": tls}, monitoring=monitoring)
-    patterns = questions(intended_host())["files.marked_files"]["named"]
+    patterns = questions(intended_host())["files.leftovers"]["named"]
     paths = [secret.path for secret in with_all.uploaded_secrets]
     assert len(paths) == 3
     for path in paths:

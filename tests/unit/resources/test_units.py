@@ -11,7 +11,7 @@ from a_snapshot import KEY, diff_report, host, perfect, snapshot_copy
 from lockstep.resources import units
 from lockstep.resources.fact_comparison import SubjectView
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import run_state
+from lockstep.tasks.run import run_state
 
 SPARK = host()
 MODEL, WATCH, TIMED = "vllm-qwen36.service", "lockstep-memory.service", "lockstep-wedge.service"
@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {
     "UnitFileState": "enabled",
     "NeedDaemonReload": "no",
     "links": [],
-    "outdated": False,
+    "newer": {},
 }
 COLD = {**GOOD, "ActiveState": "inactive", "SubState": "dead", "UnitFileState": "static"}
 
@@ -68,6 +68,8 @@ def deploy_commands(states: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
         (WATCH, {"LoadState": "not-found"}),
         (WATCH, {"restart_key": "0000"}),
         (WATCH, {"NeedDaemonReload": "yes"}),
+        # A file of ours was changed by hand and put back since it started.
+        (WATCH, {"newer": {"/usr/local/lib/lockstep/a.py": True}}),
         (MODEL, {"restart_key": "0000"}),
         (MODEL, {"ActiveState": "failed", "SubState": "failed"}),
         (MODEL, {"links": ["/etc/systemd/system/multi-user.target.wants/" + MODEL]}),
@@ -85,12 +87,35 @@ def test_deploy_and_diff_name_the_same(
         snapshot["facts"].pop(kind, None)
     snapshot["answers"]["units"] = states
     differences = diff_report((SPARK, snapshot)).differences
-    mended_by_deploy = [item.item for item in differences if item.how == "deploy"]
+    mended_by_deploy = [item.item.split()[0] for item in differences if item.how == "deploy"]
     commands = deploy_commands(states, monkeypatch)
     assert bool(commands) == bool(mended_by_deploy)
     assert set(mended_by_deploy) <= {name}
     is_change = change not in ({}, {"ActiveState": "failed", "SubState": "failed"})
     assert bool(commands) == is_change
+
+
+def test_diff_alone_names_what_a_deploy_does_not_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign_path, own_path = "/etc/systemd/system/ssh.service.d/99-mine.conf", SPARK.paths[0]
+    states = good_states()
+    states["ssh.service"] |= {
+        "newer": {foreign_path: False},
+        "DropInPaths": f"{foreign_path} {own_path} /usr/lib/a",
+    }
+    snapshot = snapshot_copy(perfect(SPARK))
+    snapshot["answers"]["units"] = states
+    differences = diff_report((SPARK, snapshot)).differences
+    assert {(item.kind, item.item, item.how, item.command) for item in differences} == {
+        ("drop-in", f"ssh.service {foreign_path}", "by hand", "sudo systemctl cat ssh.service"),
+        (
+            "older process",
+            f"ssh.service {foreign_path}",
+            "by hand",
+            "sudo systemctl restart ssh.service",
+        ),
+    }
+    assert deploy_commands(states, monkeypatch) == []
+    assert not units.is_outdated(states["ssh.service"])
 
 
 def test_every_unit_of_the_deploy_is_wanted() -> None:

@@ -10,7 +10,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.resources.fact_comparison import SubjectView
-from lockstep.resources.files import expectations
+from lockstep.resources.files import expectations, future_key_hash, whole_key_hash
 from lockstep.system.firewall import RULES
 from lockstep.units.tls_unit import CADDYFILE, ROOT, UNIT
 
@@ -82,10 +82,11 @@ def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_i
     files_without_root = {key.path: {"mode": "0600", "seal": "a", **owners}, ROOT: None}
     whole = {**files_without_root, ROOT: {"mode": "0644", "seal": "b", **owners}}
     for desired_state in (first, second):
-        assert key.owner_key_hash(desired_state.plan.name, files_without_root) is None
-        assert key.owner_key_hash(desired_state.plan.name, whole) == "a"
+        name = desired_state.plan.name
+        assert whole_key_hash(key, name, files_without_root) is None
+        assert whole_key_hash(key, name, whole) == "a"
         # Who has it takes none from a host that lacks the certificate alone.
-        assert key.future_key_hash(desired_state.plan.name, files_without_root) == "a"
+        assert future_key_hash(key, name, files_without_root) == "a"
         expected_values = {
             (row.kind, row.item): row.value
             for row in expectations(desired_state, SubjectView({}, b"k"))

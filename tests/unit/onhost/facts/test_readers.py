@@ -30,6 +30,8 @@ from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, reader_helpers, units
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
+from lockstep.resources import units as unit_resources
+from lockstep.resources.files import file_facts
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -151,11 +153,11 @@ def test_units_answers_state_restart_key_and_boot_links(
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
     assert ask("units", {"programs": {"a.service": [], "b.service": []}}) == {
         "a.service": {
-            **{**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
+            **{**a, "restart_key": "0123456789abcdef", "newer": {}, "links": []},
             "settled": True,
         },
         "b.service": {
-            **{**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
+            **{**b, "restart_key": "", "newer": {}, "links": list(map(str, links))},
             "settled": True,
         },
     }
@@ -240,9 +242,11 @@ def is_outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutdatedChec
         for key, _, value in (word.partition("=") for word in properties.split("|")):
             values.setdefault(key, []).append(value)
         systemd.unit("a.service", **values)
-        verdict = units.read({"programs": {"a.service": programs}})["a.service"]["outdated"]
-        assert isinstance(verdict, bool)
-        return verdict
+        question = {
+            "programs": {"a.service": programs},
+            "reads": {"a.service": [f"{tmp_path}/settings.d"]},
+        }
+        return unit_resources.is_outdated(units.read(question)["a.service"])
 
     return read
 
@@ -325,6 +329,37 @@ def test_units_sees_a_service_that_is_older_than_its_program(
     file = write_file(tmp_path / "memory_minimum.py", at)
     properties = f"{STARTED}|SubState={sub}|FragmentPath="
     assert is_outdated(properties, str(file), "/nonexistent") is older
+
+
+@pytest.mark.parametrize(
+    ("name", "sub", "newer"),
+    [
+        # Settings of the system, and its own file, are not ours to restart it for.
+        ("ssh.service", "running", {"settings.d/a": False, "unit": False}),
+        # A socket of ours is opened anew, one that has done its work starts again.
+        ("our.socket", "listening", {"settings.d/a": False, "unit": True}),
+        ("our.service", "exited", {"unit": True}),
+        # systemd reads a timer whenever it reads its units.
+        ("our.timer", "waiting", {}),
+    ],
+)
+def test_units_tells_which_newer_files_a_deploy_restarts_for(
+    name: str, sub: str, newer: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
+    write_file(tmp_path / "settings.d/a", 2060)
+    unit = write_file(tmp_path / "unit", 2060, f"# {MARK}\n")
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+    values = dict(word.split("=") for word in STARTED.split("|"))
+    systemd.unit(name, **values, SubState=sub, FragmentPath=str(unit))
+    question = {
+        "programs": {name: []},
+        "reads": {name: [f"{tmp_path}/settings.d"]},
+        "system": ["ssh.service"],
+    }
+    assert units.read(question)[name]["newer"] == {
+        f"{tmp_path}/{path}": restarts for path, restarts in newer.items()
+    }
 
 
 def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: str) -> None:
@@ -536,23 +571,24 @@ def test_engines_answers_versions_origins_commits_and_records(
 
 def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> None:
     plan = spark()
-    question = questions(DesiredState(plan, pins_for(plan)))["files.marked_files"]
+    question = questions(DesiredState(plan, pins_for(plan)))["files.leftovers"]
     folder = tmp_path / PROGRAMS.strip("/")
     modules = [folder / f"lockstep/onhost/{name}.py" for name in ("engines/left", "left")]
     for path in (*modules, folder / "environments/tools/lib/lockstep.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    question = {
-        **question,
-        "folders": [],
-        "named": [f"{tmp_path}{name}" for name in question["named"]],
-    }
+    names = [f"{tmp_path}{name}" for name in question["named"]]
+    question = {**question, "marked": [], "named": names, "files": [str(modules[1])]}
     own = {f'"{PROGRAMS}"': f'"{folder}"'}
-    assert ask("files.marked_files", question, replace=own) == [str(path) for path in modules]
+    leftover_facts = {"leftover": {str(modules[0]): "present"}}
+    assert ask("files.leftovers", question, replace=own) == leftover_facts
+    # What a deploy removes is nobody else's for diff.
+    more = {"others": True, "own": [str(folder / "lockstep")], "allowed": [], "scripts": ""}
+    assert ask("files.leftovers", {**question, **more}, replace=own) == leftover_facts
     # Outside our folders a name alone says nothing.
-    assert ask("files.marked_files", question) == []
+    assert ask("files.leftovers", question) == {}
     modules[0].write_text(f"# {MARK}\n")
-    assert ask("files.marked_files", question) == [str(modules[0])]
+    assert ask("files.leftovers", question) == leftover_facts
 
 
 def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_somebody_changed_it(
@@ -568,10 +604,8 @@ def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_someb
     for path in paths:
         Path(path).write_text("two\n" if "changed" in path else "one\n")
     monkeypatch.setattr(files.layout, "Paths", lambda *_: host_paths)
-    question = {"folders": [], "named": []}
-    assert files.marked_files(question) == [paths[0], paths[2]]
-    question = {"files": [paths[2]], "absent": [], "marked": [], "own": [], "inside": []}
-    assert [*files.leftovers({**question, "allowed": []})] == [("leftover", paths[0], "present")]
+    question = {"files": [paths[2]], "marked": [], "named": [], "others": False}
+    assert [*files.leftovers(question)] == [("leftover", paths[0], "present")]
 
 
 def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:
@@ -580,6 +614,4 @@ def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path
     Path(paths[1]).write_text("deb http://mine.example stable main\n")
     answers = ask("files", {**QUESTION, "paths": paths, "absent": paths})
     assert [bool(answers[path]) for path in paths] == [True, False]
-    question = {"key": "00", "files": [], "absent": paths, "marked": [], "scripts": ""}
-    question |= {"own": [], "allowed": [], "inside": []}
-    assert list(files.leftovers(question)) == [("leftover", paths[0], "present")]
+    assert file_facts(answers, absent=paths)["leftover"] == {paths[0]: "present"}

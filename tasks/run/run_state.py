@@ -35,7 +35,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
-from lockstep.tasks import (
+from lockstep.tasks.run import (
     deploy_lock,
     events_for_parent,
     failed_hosts,
@@ -44,7 +44,7 @@ from lockstep.tasks import (
     run_report,
     ssh_connection,
 )
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks.run import reader_answers as facts
 from lockstep.units.tls_unit import GIVEN
 
 

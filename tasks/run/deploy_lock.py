@@ -26,8 +26,8 @@ from lockstep.deploy.heartbeat_stream import Beats
 from lockstep.files import remote_exec
 from lockstep.fleet.hosts import WAIT, WHAT
 from lockstep.onhost.records.deploy_lock import RESULT_DONE, Deploy
-from lockstep.tasks import run_report
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks.run import reader_answers as facts
+from lockstep.tasks.run import run_report
 
 #: Value of `rollout` for hosts that keep the result of a deploy only together.
 ALL = "all"

@@ -22,7 +22,7 @@ from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
-from lockstep.tasks import run_report, ssh_connection
+from lockstep.tasks.run import run_report, ssh_connection
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
@@ -30,7 +30,7 @@ FRESH_S = 60.0
 ANSWER_S = 600
 # Readers that operations ask again after a change, each operation some of them. A program on the
 # host takes longer to start than all of these to answer (0.1 s of processor time, 2026-11-28).
-_USUAL = ("files", "units", "files.marked_files", "environments")
+_USUAL = ("files", "units", "files.leftovers", "environments")
 # Step of a host that fails before its first operation.
 _ASKING = "Preflight | Ask the host what it is"
 

@@ -13,9 +13,9 @@ from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import command
-from lockstep.onhost.core import event_lines
-from lockstep.tasks import deploy_lock, log_filter, run_report
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.onhost.core import output
+from lockstep.tasks.run import deploy_lock, log_filter, run_report
+from lockstep.tasks.run import reader_answers as facts
 
 #: The yields of an operation.
 Commands: TypeAlias = Generator[StringCommand | FunctionCommand, None, None]

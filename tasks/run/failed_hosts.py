@@ -11,8 +11,8 @@ from pyinfra import logger
 from pyinfra.api.state import BaseStateCallback
 
 from lockstep.onhost.records.deploy_lock import RESULT_DONE
-from lockstep.tasks import deploy_lock, run_report
-from lockstep.tasks.facts import reader_answers as facts
+from lockstep.tasks.run import deploy_lock, run_report
+from lockstep.tasks.run import reader_answers as facts
 
 
 def hosts_with_rollout_all(state: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy.events import Over
 from lockstep.deploy.summary import CONNECTING, HostOutcome, render
-from lockstep.tasks import events_for_parent, ssh_connection
+from lockstep.tasks.run import events_for_parent, ssh_connection
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyinfra import logger
 
-from lockstep.tasks import events_for_parent
+from lockstep.tasks.run import events_for_parent
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # Text of pyinfra 3.10. If the text changes, its lines show again, and no other lines are lost.
