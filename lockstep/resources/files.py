@@ -226,7 +226,9 @@ def _has_secrets(modes: Mapping[str, str], answer: Answer) -> bool:
     return not rows_to_mend(KINDS, _secret_expectations(modes), file_facts(answer or {}))
 
 
-def shared_keys(desired_state: DesiredState, facts: Mapping[str, Facts]) -> Iterator[Expectation]:
+def shared_key_expectations(
+    desired_state: DesiredState, facts: Mapping[str, Facts]
+) -> Iterator[Expectation]:
     """Yield the expectation that a host's shared keys equal those of the other hosts.
 
     The deploy carries a key from the first host to the others, so the first host that shows the key

@@ -90,9 +90,7 @@ KINDS = {
     "running": Kind(units.read, "error", "deploy", scope="nothing"),
     "system service": Kind(units.system_services, "error", _service_way, _turn_on, scope="nothing"),
     RESTART_KEY: Kind(units.read, "error", "deploy", scope="nothing"),
-    "unread unit": Kind(
-        units.read, how=_how_to_reread, mend="systemctl daemon-reload", scope="odd"
-    ),
+    "unread unit": Kind(units.read, how=_reread_way, mend="systemctl daemon-reload", scope="odd"),
     "drop-in": Kind(units.read, "error", mend=_drop_in_command, scope="odd"),
     "older process": Kind(
         units.read,

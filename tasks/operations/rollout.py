@@ -15,7 +15,7 @@ from lockstep.onhost.core.config import Minimum
 from lockstep.resources.files import file_changes
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks.operations import cluster_rollout, services
-from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.run import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.run import reader_answers as facts
 from lockstep.tasks.run.remote_commands import Commands

@@ -9,7 +9,7 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
 from lockstep.resources.files import has_secret
-from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.run import reader_answers as facts
 from lockstep.tasks.run import remote_commands, run_state
 from lockstep.tasks.run.remote_commands import Commands
@@ -50,4 +50,4 @@ def make_api_key(units: Sequence[str]) -> Commands:
 @operation()
 def write_secrets() -> Commands:
     """Write the secrets that this run has read, without showing them."""
-    yield from write_tree(run_state.secret_files())
+    yield from file_writing_commands(run_state.secret_files())

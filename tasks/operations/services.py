@@ -14,7 +14,7 @@ from lockstep import resources
 from lockstep.files.managed_file import AGENT_UNIT, ManagedFile, Stage, command
 from lockstep.monitoring import stack
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.run import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.run import reader_answers as facts
 from lockstep.tasks.run.remote_commands import Commands

@@ -13,7 +13,7 @@ from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import command
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 from lockstep.tasks.run import deploy_lock, log_filter, run_report
 from lockstep.tasks.run import reader_answers as facts
 

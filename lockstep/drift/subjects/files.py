@@ -26,7 +26,9 @@ def _token_mode(row: DriftRow) -> tuple[str, ...]:
 
 
 KINDS = {
-    DEPLOYED: Kind(deploy_records.deployed_facts, "error", "deploy", scope="nothing"),
+    DEPLOYED: Kind(
+        deploy_records.generation_and_accepted_speeds, "error", "deploy", scope="nothing"
+    ),
     # The next deploy makes a new file.
     "secret entry": Kind(files.secrets, "error", mend="rm {first}", scope="nothing"),
     "hub token": Kind(files.secrets, "note", is_sealed=True),

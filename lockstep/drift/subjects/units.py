@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
 from lockstep.system.base_files import system_units
 

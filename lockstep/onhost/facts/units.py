@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import clock, layout, process
+from lockstep.onhost.core import clock, layout, process_liveness
 from lockstep.onhost.facts.reader_helpers import Facts, paths_below, text
-from lockstep.onhost.records import boot_history, watch_findings
+from lockstep.onhost.records import models_by_boot, watch_findings
 from lockstep.onhost.records.ownership import is_marked
 from lockstep.onhost.systemd import units
 
