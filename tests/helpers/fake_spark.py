@@ -420,12 +420,12 @@ class Spark:
         facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
-    def _read_deploy_records_deploy_state(self, question: dict[str, Any]) -> Any:
+    def _read_deploy_records_other_and_cut_off_deploy(self, question: dict[str, Any]) -> Any:
         assert self.holder == question["run"]
         answers = {key: self.fails.get(key, "") for key in ("other", "before")}
         return {**answers, "waited": "waited" in self.fails}
 
-    def _read_deploy_records_intruders(self, question: dict[str, Any]) -> Any:
+    def _read_deploy_records_foreign_obstacles(self, question: dict[str, Any]) -> Any:
         foreign_items = self.state["foreign"]
         return {
             item: owner for item, owner in foreign_items.items() if item not in question["adopt"]
@@ -466,7 +466,7 @@ class Spark:
     def _read_machine_settings(self, question: dict[str, Any]) -> Any:
         return {"sysctl": self.state["sysctls"]}
 
-    def _read_environments_package_versions(self, question: list[str]) -> Any:
+    def _read_environments_package_versions_by_venv(self, question: list[str]) -> Any:
         return {path: self.state["venvs"].get(path, {}) for path in question}
 
     def _read_files(self, question: dict[str, Any]) -> Any:
@@ -514,7 +514,7 @@ class Spark:
             for name in question["programs"]
         }
 
-    def _read_units_unsettled_units(self, question: list[str]) -> Any:
+    def _read_units_await_settled_units(self, question: list[str]) -> Any:
         return {name: "activating (auto-restart): why" for name in question}
 
     def _read_host_load_hot_models(self, question: None) -> Any:
@@ -546,7 +546,7 @@ class Spark:
         newest = {"number": len(generations), **generations[-1]} if generations else {}
         return {**newest, "begun": unfinished_generation} if unfinished_generation else newest
 
-    def _read_deploy_records_persons_with_keys(self, question: str) -> Any:
+    def _read_deploy_records_sealed_key_changes_and_fault(self, question: str) -> Any:
         try:
             return {
                 "changes": deploy_records.last_key_change_by_person(self._persons(), question),

@@ -34,7 +34,7 @@ def test_news_and_the_reason_of_a_failed_start_are_kept(
     monkeypatch.setattr(run_report, "_outcomes", {})
     command: Any = remote_commands.transient_job_command("rollout", ["true"])
     with deploying(host) as state:
-        command.run(state, host, {})
+        command.send_to_host(state, host, {})
     outcome = run_report.outcome_of_host("streamed")
     assert outcome.news == ["streamed: warning: a source of apt fails"]
     assert outcome.reason.splitlines() == ([] if is_done else [*TEXTS[1:3], *TEXTS[4:]])

@@ -14,7 +14,7 @@ from lockstep.onhost.systemd import units
 _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat", "raw", "mangle")}
 
 
-def own_table_state(question: dict[str, str]) -> dict[str, Any]:
+def read(question: dict[str, str]) -> dict[str, Any]:
     """Return the state of the deploy's firewall.
 
     Args:

@@ -46,7 +46,9 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
         if "content" in target_path[0]
     ]
     assert facts == [(str(path), "other content")]
-    subprocess.run(KINDS["weights content"].remedy(DriftRow(str(path), found="x")), check=True)
+    subprocess.run(
+        KINDS["weights content"].mending_command(DriftRow(str(path), found="x")), check=True
+    )
     assert [target_path.name for target_path in spec.stamps_folder.iterdir()] == [
         f"org--other@{REVISION}.json"
     ]
@@ -62,7 +64,7 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
 def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it(
     value: str, command: tuple[str, ...]
 ) -> None:
-    assert KINDS["unit path"].remedy(DriftRow("a.service", "/etc/x", value)) == command
+    assert KINDS["unit path"].mending_command(DriftRow("a.service", "/etc/x", value)) == command
 
 
 def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
@@ -74,7 +76,7 @@ def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
     program(tmp_path / "bin", "sudo", 'printf "%s\\n" "$@" > ' + shlex.quote(f"{tmp_path}/ran"))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     row = DriftRow(str(source), "clean", "1 changed")
-    subprocess.run(KINDS["checkout"].remedy(row), check=True)
+    subprocess.run(KINDS["checkout"].mending_command(row), check=True)
     lines = (tmp_path / "ran").read_text().splitlines()
     assert lines[:5] == ["-u", f"engines of {source}", "git", "-C", str(source)]
     assert lines[-2:] == ["stash", "--include-untracked"]

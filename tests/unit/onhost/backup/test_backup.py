@@ -77,7 +77,7 @@ def test_a_wiped_host_returns_from_another_place_with_its_password(
     elsewhere = json.loads(spark.paths.backup.read_text())["to"][0]
     restic_client.ResticRepository(spark.paths).make_repository()
     saved_backup = restic_client.ResticRepository(spark.paths, elsewhere).snapshots()[0]
-    assert saved_backup.at == nightly_backup.at and saved_backup.tag("image") == OLD
+    assert saved_backup.at == nightly_backup.at and saved_backup.tag_value("image") == OLD
     run_backup(spark, "restore", saved_backup.id[:8], "--from", elsewhere)
     assert spark.chats == ["one"]
 

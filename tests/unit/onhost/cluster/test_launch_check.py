@@ -156,7 +156,7 @@ def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path
     file = {"path": "a.safetensors", "size": 1, "sha256": hashlib.sha256(b"1").hexdigest()}
     repository = {"model": "org/name", "revision": "c" * 40, "files": [file]}
     hub = {"cache_dir": f"{tmp_path}/hub", "repositories": [repository]}
-    spark.paths.weights.write_text(json.dumps(hub))
+    spark.paths.weights_list.write_text(json.dumps(hub))
     place = tmp_path / "hub/models--org--name/snapshots" / ("c" * 40)
     place.mkdir(parents=True)
     (place / "a.safetensors").write_text("1")

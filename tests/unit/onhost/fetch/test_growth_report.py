@@ -68,5 +68,5 @@ def test_an_installation_says_what_the_package_cache_has_gained(
     monkeypatch.setattr(event_lines, "say", say)
     spec = {"home": str(tmp_path / "0123"), "proxy": {}, "index": None}
     build = engine_build.Build({**spec, "packages": []}, "pytorch")
-    build.run("python3", "-c", FETCHES)
+    build.run_command("python3", "-c", FETCHES)
     assert (tmp_path / "said").exists()

@@ -333,7 +333,7 @@ def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, p
     ],
 )
 def test_the_registry_of_an_image(origin_url, key):
-    assert pull_image.Pin("127.0.0.1:1/x", DIGEST, "linux/arm64", origin_url).registry == key
+    assert pull_image.Pin("127.0.0.1:1/x", DIGEST, "linux/arm64", origin_url).login_key == key
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_the_last_switches_and_the_last_diff(spark):
 
 def test_the_disk_is_the_one_of_the_weights(spark, tmp_path):
     assert spark.facts.facts_now()["disk"] is None
-    spark.paths.weights.write_text(json.dumps({"cache_dir": f"{tmp_path}/models/hub"}))
+    spark.paths.weights_list.write_text(json.dumps({"cache_dir": f"{tmp_path}/models/hub"}))
     disk = spark.later()["disk"]
     assert disk["path"] == f"{tmp_path}/models/hub"
     assert 0 < disk["free_gib"] <= disk["total_gib"]

@@ -53,7 +53,7 @@ class Spark(ModelHost):
         files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
         repository = {"model": "org/name", "revision": commit, "files": files}
         spec = {"cache_dir": f"{self.folder}/hub", "endpoint": "http://hub.example"}
-        self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
+        self.paths.weights_list.write_text(json.dumps({**spec, "repositories": [repository]}))
         snapshot = self.folder / "hub/models--org--name/snapshots" / commit
         snapshot.mkdir(parents=True, exist_ok=True)
         (snapshot / "a.json").write_text("1")

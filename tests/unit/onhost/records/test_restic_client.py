@@ -31,7 +31,7 @@ def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
         own.save_snapshot([file], ["nightly", f"generation={number}"])
     own.save_snapshot([file], ["update", "generation=9"])
     own.forget_snapshots_beyond_policy("nightly", {"daily": 1, "weekly": 0})
-    assert [snapshot.tag("generation") for snapshot in own.snapshots()] == ["9", "2"]
+    assert [snapshot.tag_value("generation") for snapshot in own.snapshots()] == ["9", "2"]
 
 
 def test_what_restic_says_is_the_reason(tmp_path: Path) -> None:

@@ -51,9 +51,7 @@ class Kernel:
 
     def read(self) -> Any:
         """The answer of a deploy's reader."""
-        return facts.own_table_state(
-            {"kept": str(self.kept_rules), "unit": "lockstep-firewall.service"}
-        )
+        return facts.read({"kept": str(self.kept_rules), "unit": "lockstep-firewall.service"})
 
 
 @pytest.fixture

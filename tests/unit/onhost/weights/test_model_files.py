@@ -32,7 +32,7 @@ def write_spec(paths: layout.Paths) -> Path:
         (snapshot / name).symlink_to(blob)
     file = {"path": "a.safetensors", "size": 7, "sha256": "b" * 64}
     part = {"model": "org/name", "revision": REVISION, "files": [file]}
-    paths.weights.write_text(json.dumps({"cache_dir": str(hub), "repositories": [part]}))
+    paths.weights_list.write_text(json.dumps({"cache_dir": str(hub), "repositories": [part]}))
     return blob
 
 
@@ -65,5 +65,5 @@ def test_a_file_in_parts_is_all_of_its_parts(paths: layout.Paths) -> None:
 @pytest.mark.parametrize("text", [None, "{"])
 def test_what_is_not_known_or_not_there_has_no_files(paths: layout.Paths, text: str) -> None:
     if text:
-        paths.weights.write_text(text)
+        paths.weights_list.write_text(text)
     assert model_files.model_files(model(weights=("org/name", "/not/here")), paths) == []

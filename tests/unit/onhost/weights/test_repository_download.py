@@ -502,7 +502,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
 
     store = repository_download.WeightsStore(weights, None, copier, content_claims.Claim(None))
     line = store.progress_text(repository)
-    hub = urllib.parse.urlsplit(weights.hub).hostname
+    hub = urllib.parse.urlsplit(weights.hub_url).hostname
     amount = "1 of 2 files, 80.00 of 100.00 MB"
     assert line == f"weights org/small: {amount}, waiting for spark2, else {hub}"
     assert parse_progress(line) == Progress(

@@ -68,7 +68,7 @@ def test_one_socket_of_systemd_at_all_addresses_is_several_listeners(tmp_path: P
     port = free_port()
     listeners = (ListenAddress("local", "127.0.0.1", port), ListenAddress("open", "0.0.0.0", port))
     with prepare_spark(tmp_path, listeners=listeners) as spark, listening(listeners[1]) as wide:
-        assert spark.gateway.listening == listeners[1:]
+        assert spark.gateway.listeners_with_socket == listeners[1:]
         with once(spark, handed_sockets=[wide]):
             assert ask(spark, "GET", "/v1/models")[0].status == 200
             spark.gateway = replace(

@@ -116,7 +116,7 @@ class Spark(SwitchingSpark):
         words = "38.20, 2080, 61, 94, 0x0000000000000000"
         text = f'case "$*" in {query}) echo "{words}" ;; *) exit 1 ;; esac'
         program(self.systemd.folder / "bin", "nvidia-smi", text)
-        self.paths.weights.write_text(json.dumps({"cache_dir": "/"}))
+        self.paths.weights_list.write_text(json.dumps({"cache_dir": "/"}))
         now = time.time()
         for at, took, person, model, code, message in (
             (91000, 97, "anna", "qwen", 0, "qwen is hot, started in 97 s, 57.0 tok/s"),
