@@ -27,7 +27,7 @@ from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
 from lockstep.resources.files import KEY, SOMETIMES_WANTED
-from lockstep.system import firewall, netplan
+from lockstep.system import netplan
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units.backup_unit import PASSWORD
@@ -93,7 +93,7 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "machine.available": None,
     }
     if settings.firewall.enabled:
-        all_questions["firewall"] = firewall.QUESTION
+        all_questions["firewall"] = {"kept": KEPT}
     if settings.fabric.netplan:
         all_questions["network.fabric"] = netplan.fabric_question(settings)
     return all_questions
