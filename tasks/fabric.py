@@ -15,6 +15,6 @@ def fabric() -> None:
     for file in desired_state.files("fabric"):
         operations.apply_addresses(
             name="Give the fast link its addresses",
-            text=file.text,
+            file=file,
             settings=desired_state.plan.settings,
         )

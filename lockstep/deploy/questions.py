@@ -27,7 +27,6 @@ from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
 from lockstep.resources.files import KEY, SOMETIMES_WANTED
-from lockstep.system import firewall, netplan
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units.backup_unit import PASSWORD
@@ -93,9 +92,9 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "machine.available": None,
     }
     if settings.firewall.enabled:
-        all_questions["firewall"] = firewall.QUESTION
+        all_questions["firewall"] = {"kept": KEPT}
     if settings.fabric.netplan:
-        all_questions["network.fabric"] = netplan.fabric_question(settings)
+        all_questions["network.fabric"] = {"interfaces": list(settings.fabric.interfaces)}
     return all_questions
 
 

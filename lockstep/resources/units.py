@@ -223,8 +223,9 @@ def kinds_to_mend(
     rows = rows_to_mend(
         KINDS, unit_expectations(name, restart_key, at_boot=at_boot, runs=runs), facts
     )
+    kinds = {kind for kind, _ in rows} | ({"unread unit"} if facts["unread unit"] else set())
     # A unit that systemd does not know has no place in the boot either.
-    return {kind for kind, _ in rows} | ({"boot"} if at_boot and not facts["unit"] else set())
+    return kinds | ({"boot"} if at_boot and not facts["unit"] else set())
 
 
 def services_to_turn_on(names: Sequence[str], facts: Mapping[str, Any]) -> dict[str, str]:

@@ -16,8 +16,6 @@ RULES = f"{CONFIGURATION}/firewall.nft"
 KEPT = f"{CONFIGURATION}/firewall-kept.nft"
 PROGRAM = command("firewall")
 UNIT = "lockstep-firewall.service"
-# Question for the reader `firewall`.
-QUESTION = {"kept": KEPT, "unit": UNIT}
 
 
 def firewall_files(plan: HostPlan) -> tuple[ManagedFile, ...]:

@@ -24,11 +24,6 @@ def netplan_files(settings: Settings) -> tuple[ManagedFile, ...]:
     return (ManagedFile(NETPLAN, text, mode="0600", stage="fabric"),)
 
 
-def fabric_question(settings: Settings) -> dict[str, Any]:
-    """Return the question for the reader `network.fabric`."""
-    return {"path": NETPLAN, "interfaces": list(settings.fabric.interfaces)}
-
-
 def interface_faults(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
     """Return the faults of the interfaces in force, where a cable is plugged in."""
     wrong = []

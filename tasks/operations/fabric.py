@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from pyinfra import host
 from pyinfra.api import operation
 
+from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.settings import Settings
+from lockstep.resources.files import file_changes
 from lockstep.system import netplan
 from lockstep.tasks.operations.firewall import KeepAfterLogin
 from lockstep.tasks.run import reader_answers as facts
@@ -21,14 +21,15 @@ _PROGRAM = netplan.PROGRAM
 
 
 @operation()
-def apply_addresses(text: str, settings: Settings) -> Commands:
+def apply_addresses(file: ManagedFile, settings: Settings) -> Commands:
     """Apply the netplan file, log in anew, and only then keep it.
 
     If the login fails, or this process dies, the host gets its old addresses again.
     """
-    network = facts.reader_answer("network.fabric")
-    if not network:
+    answers = facts.reader_answers(("network.fabric", "files"))
+    if not answers.keys() >= {"network.fabric", "files"}:
         return
+    network = answers["network.fabric"]
     if absent := netplan.absent_interfaces(settings, network):
         yield from remote_commands.fail_host_operation(
             f"fabric.interfaces names {', '.join(absent)}, and the host has "
@@ -37,14 +38,14 @@ def apply_addresses(text: str, settings: Settings) -> Commands:
         )
         return
     wrong = netplan.interface_faults(settings, network)
-    if network["sha256"] == sha256(text.encode()).hexdigest() and not wrong:
+    if not (wrong or file_changes([file], (), (), answers["files"])):
         host.noop("the fast link has its addresses")
         return
     for line in wrong:
         host.log(line)
     adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
     words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
-    yield remote_commands.changing_command(words, _stdin=[text])
+    yield remote_commands.quoted_command(words, _stdin=[file.text])
     keep = KeepAddresses.of_argv([*_PROGRAM, "keep"])
     keep.ssh_ports = settings.firewall.ssh_ports
     yield keep

@@ -14,6 +14,7 @@ from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
+from lockstep.resources.units import kinds_to_mend
 from lockstep.system.firewall import PROGRAM, UNIT
 from lockstep.tasks.run import reader_answers as facts
 from lockstep.tasks.run import remote_commands
@@ -29,23 +30,22 @@ def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
 
     If the login fails, or this process dies, the host gets its old rules again.
     """
-    firewall = facts.reader_answer("firewall")
-    if not firewall:
+    answers = facts.reader_answers(("firewall", "units"))
+    if not answers.keys() >= {"firewall", "units"}:
         return
+    firewall, unit_state = answers["firewall"], answers["units"].get(UNIT, {})
     is_current = firewall["kept"] == sha256(rules.encode()).hexdigest() and firewall["live"]
     if not is_current:
         yield remote_commands.changing_command([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
         keep = KeepAfterLogin.of_argv([*PROGRAM, "keep"])
         keep.ssh_ports = ssh_ports
         yield keep
-    unit = firewall["state"]
-    unread = unit.get("LoadState") != "loaded" or unit.get("NeedDaemonReload") == "yes"
-    if unread:
-        yield remote_commands.changing_command(["systemctl", "daemon-reload"])
-    at_boot = (unit.get("UnitFileState"), unit.get("ActiveState")) == ("enabled", "active")
-    if not at_boot:
-        yield remote_commands.changing_command(["systemctl", "enable", "--now", "--quiet", UNIT])
-    if is_current and at_boot and not unread:
+    kinds = kinds_to_mend(UNIT, unit_state, "", at_boot=True, runs=True)
+    if kinds & {"unit", "unread unit"}:
+        yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+    if kinds & {"boot", "running"}:
+        yield remote_commands.quoted_command(["systemctl", "enable", "--now", "--quiet", UNIT])
+    if is_current and not kinds:
         host.noop("the firewall is in force")
 
 

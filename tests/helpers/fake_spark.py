@@ -523,8 +523,7 @@ class Spark:
 
     def _read_firewall(self, question: dict[str, Any]) -> Any:
         firewall = self.state["firewall"]
-        unit = self.state["units"].get(question["unit"], UNIT)
-        return {"kept": firewall, "live": firewall is not None, "state": unit}
+        return {"kept": firewall, "live": firewall is not None}
 
     def _read_environments(self, question: dict[str, Any]) -> Any:
         engine = self.state["engine"]

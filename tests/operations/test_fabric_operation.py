@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import pytest
 from a_host import Host, deploying
 from a_spark import spark
 
+from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.facts.reader_helpers import seal
+from lockstep.resources.files import KEY
+from lockstep.system.netplan import NETPLAN
 from lockstep.tasks.operations import fabric
 
 TEXT = "network: {}\n"
+FILE = ManagedFile(NETPLAN, TEXT, mode="0600")
+HAVE = {"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None}
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep fabric"
 SETTINGS = spark(
     fabric={"interfaces": {"enp1s0f0np0": "10.77.0.11/24"}, "netplan": True},
     fabric_address="10.77.0.11",
 ).settings
 GOOD = {
-    "sha256": sha256(TEXT.encode()).hexdigest(),
     "interfaces": {"enp1s0f0np0": {"mtu": 9000, "carrier": True, "addresses": ["10.77.0.11/24"]}},
     "known": ["enP7s7", "enp1s0f0np0"],
 }
 
 
-def linked_host(state: dict[str, Any]) -> Host:
-    """A host with a link."""
-    return Host({"network.fabric": state})
+def linked_host(state: dict[str, Any], file: dict[str, Any] | None = HAVE) -> Host:
+    """A host with a link, and a netplan file with the wanted text."""
+    sealed_file = file and {**file, "seal": seal(KEY, TEXT.encode())}
+    return Host({"network.fabric": state, "files": {NETPLAN: sealed_file}})
 
 
 def commands(host: Host, settings: Settings = SETTINGS) -> list[Any]:
     with deploying(host):
-        return list(fabric.apply_addresses._inner(text=TEXT, settings=settings))
+        return list(fabric.apply_addresses._inner(file=FILE, settings=settings))
 
 
 def link(**changes: Any) -> dict[str, Any]:
@@ -48,16 +53,20 @@ def test_a_link_that_is_as_it_should_be_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "messages"),
+    ("state", "file", "messages"),
     [
-        ({**GOOD, "sha256": None}, []),
+        (GOOD, None, []),
+        # netplan demands that nobody else reads it.
+        (GOOD, {**HAVE, "mode": "0644"}, []),
         # A reboot may reset one interface.
-        (link(mtu=1500), ["enp1s0f0np0 has MTU 1500 instead of 9000"]),
-        (link(addresses=[]), ["enp1s0f0np0 has no address 10.77.0.11/24"]),
+        (link(mtu=1500), HAVE, ["enp1s0f0np0 has MTU 1500 instead of 9000"]),
+        (link(addresses=[]), HAVE, ["enp1s0f0np0 has no address 10.77.0.11/24"]),
     ],
 )
-def test_what_differs_is_tried_and_kept_after_a_login(state: Any, messages: list[str]) -> None:
-    host = linked_host(state)
+def test_what_differs_is_tried_and_kept_after_a_login(
+    state: Any, file: dict[str, Any] | None, messages: list[str]
+) -> None:
+    host = linked_host(state, file)
     attempt, keep = commands(host)
     assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
     # The file goes through standard input: it replaces nothing before it is on trial.
@@ -70,7 +79,7 @@ def test_what_differs_is_tried_and_kept_after_a_login(state: Any, messages: list
 
 def test_a_port_that_is_hidden_without_its_cable_gets_its_file_once() -> None:
     hidden_link = {**GOOD, "interfaces": {"enp1s0f0np0": None}, "known": ["enP7s7"]}
-    attempt, keep = commands(linked_host({**hidden_link, "sha256": None}))
+    attempt, keep = commands(linked_host(hidden_link, None))
     assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
     assert isinstance(keep, fabric.KeepAddresses)
     host = linked_host(hidden_link)

@@ -12,27 +12,30 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 
+from lockstep.system.firewall import UNIT
 from lockstep.tasks.operations import firewall
 
 RULES = "table inet lockstep {}\n"
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep firewall"
-GOOD = {
-    "kept": sha256(RULES.encode()).hexdigest(),
-    "live": True,
-    "state": {
-        "LoadState": "loaded",
-        "ActiveState": "active",
-        "UnitFileState": "enabled",
-        "NeedDaemonReload": "no",
-    },
+GOOD = {"kept": sha256(RULES.encode()).hexdigest(), "live": True}
+GOOD_UNIT = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "SubState": "exited",
+    "UnitFileState": "enabled",
+    "FragmentPath": f"/etc/systemd/system/{UNIT}",
+    "NeedDaemonReload": "no",
+    "restart_key": "",
 }
 LOAD = [f"{PROGRAM} try --seconds 90", f"a fresh login, then {PROGRAM} keep"]
 START = "systemctl enable --now --quiet lockstep-firewall.service"
 
 
-def reached_host(state: dict[str, Any], connector: Any = None) -> Host:
+def reached_host(
+    rules: dict[str, Any], connector: Any = None, unit: dict[str, Any] = GOOD_UNIT
+) -> Host:
     """A host with rules, reached by one kind of connection."""
-    host = Host({"firewall": state})
+    host = Host({"firewall": rules, "units": {UNIT: unit}})
     host.connector = connector
     return host
 
@@ -51,25 +54,28 @@ def command_lines(host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected_commands"),
+    ("rules", "unit", "expected_commands"),
     [
         # A wiped host, another set of rules, and rules that somebody changed by hand.
         (
-            {"kept": None, "live": False, "state": {"LoadState": "not-found"}},
+            {"kept": None, "live": False},
+            {"LoadState": "not-found"},
             [*LOAD, "systemctl daemon-reload", START],
         ),
-        ({"kept": "0" * 64}, LOAD),
-        ({"live": False}, LOAD),
-        ({"state": GOOD["state"] | {"UnitFileState": "disabled"}}, [START]),
-        ({"state": GOOD["state"] | {"ActiveState": "inactive"}}, [START]),
-        ({"state": GOOD["state"] | {"NeedDaemonReload": "yes"}}, ["systemctl daemon-reload"]),
+        ({"kept": "0" * 64}, {}, LOAD),
+        ({"live": False}, {}, LOAD),
+        ({}, {"UnitFileState": "disabled"}, [START]),
+        ({}, {"ActiveState": "inactive"}, [START]),
+        ({}, {"NeedDaemonReload": "yes"}, ["systemctl daemon-reload"]),
+        ({}, {}, []),
     ],
 )
 def test_what_is_missing_is_brought_about(
-    change: dict[str, Any], expected_commands: list[str]
+    rules: dict[str, Any], unit: dict[str, Any], expected_commands: list[str]
 ) -> None:
-    host = reached_host({**GOOD, **change})
+    host = reached_host({**GOOD, **rules}, unit={**GOOD_UNIT, **unit})
     assert command_lines(host) == expected_commands
+    assert bool(host.noop_messages) is (expected_commands == [])
 
 
 def logged_in(host: Host) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import Facts, digest, run, seal
 from lockstep.onhost.system.firewall_trial import FirewallTrial
-from lockstep.onhost.systemd import units
 
 # Docker makes rules of its own for every container, in these tables.
 _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat", "raw", "mangle")}
@@ -18,18 +17,15 @@ def read(question: dict[str, str]) -> dict[str, Any]:
     """Return the state of the deploy's firewall.
 
     Args:
-        question: Path of the rules that are "kept", name of the "unit".
+        question: Path of the rules that are "kept".
 
     Returns:
         Digest of the rules that are loaded at boot ("kept"), whether the kernel still has the rules
-        of the last load ("live"), systemd's state of the unit ("state").
+        of the last load ("live").
     """
-    unit = question["unit"]
-    keys = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
     return {
         "kept": digest(question["kept"]),
-        "live": FirewallTrial(layout.Paths()).is_table_unchanged(),
-        "state": units.properties([unit], *keys)[unit],
+        "live": FirewallTrial(layout.Paths()).is_in_force(),
     }
 
 

@@ -15,7 +15,6 @@ from lockstep.onhost.core import layout
 from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.facts.reader_helpers import (
     Facts,
-    digest,
     folder_paths,
     lines_of_file,
     run,
@@ -148,11 +147,11 @@ def fabric(question: dict[str, Any]) -> dict[str, Any]:
     """Return the present state of the fast link.
 
     Args:
-        question: "path" of the netplan file, "interfaces" by name.
+        question: "interfaces" by name.
 
     Returns:
-        "sha256" of the netplan file, null without one; each of the "interfaces" ({"mtu", "carrier",
-        "addresses"}), null for an absent one; all that are "known".
+        Each of the "interfaces" ({"mtu", "carrier", "addresses"}), null for an absent one; all that
+        are "known".
     """
     every = {}
     for link in json.loads(run("ip", "-json", "address", "show").stdout or "[]"):
@@ -162,7 +161,6 @@ def fabric(question: dict[str, Any]) -> dict[str, Any]:
         carrier = "LOWER_UP" in link["flags"]
         every[link["ifname"]] = {"mtu": link["mtu"], "carrier": carrier, "addresses": addresses}
     return {
-        "sha256": digest(question["path"]),
         "interfaces": {name: every.get(name) for name in question["interfaces"]},
         "known": sorted(every),
     }
