@@ -45,7 +45,7 @@ def apply_addresses(file: ManagedFile, settings: Settings) -> Commands:
         host.log(line)
     adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
     words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
-    yield remote_commands.quoted_command(words, _stdin=[file.text])
+    yield remote_commands.changing_command(words, _stdin=[file.text])
     keep = KeepAddresses.of_argv([*_PROGRAM, "keep"])
     keep.ssh_ports = settings.firewall.ssh_ports
     yield keep

@@ -42,9 +42,9 @@ def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
         yield keep
     kinds = kinds_to_mend(UNIT, unit_state, "", at_boot=True, runs=True)
     if kinds & {"unit", "unread unit"}:
-        yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+        yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     if kinds & {"boot", "running"}:
-        yield remote_commands.quoted_command(["systemctl", "enable", "--now", "--quiet", UNIT])
+        yield remote_commands.changing_command(["systemctl", "enable", "--now", "--quiet", UNIT])
     if is_current and not kinds:
         host.noop("the firewall is in force")
 

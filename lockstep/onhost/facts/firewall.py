@@ -25,7 +25,7 @@ def read(question: dict[str, str]) -> dict[str, Any]:
     """
     return {
         "kept": digest(question["kept"]),
-        "live": FirewallTrial(layout.Paths()).is_in_force(),
+        "live": FirewallTrial(layout.Paths()).is_table_unchanged(),
     }
 
 
