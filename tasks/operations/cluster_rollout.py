@@ -129,7 +129,7 @@ class StopClusterRun(remote_commands.StreamedCommand):
     rollout: ClusterRollout
     first: Any = None
 
-    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def send_to_host(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Stop the group, or wait for the member that does."""
 
         def down() -> bool:

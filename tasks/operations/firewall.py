@@ -60,11 +60,11 @@ class KeepAfterLogin(remote_commands.ChangingCommand):
         "firewall.ssh_ports, or set firewall.enabled to False."
     )
 
-    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def send_to_host(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Log in anew; then run this command, or restore what there was before."""
         fault = _login_fault(state, host, self.ssh_ports)
         if fault is None:
-            return super().run(state, host, connector_arguments)
+            return super().send_to_host(state, host, connector_arguments)
         # The existing connection passes whatever the rules say of new ones.
         remote_commands.changing_command(self.undo_words).execute(state, host, connector_arguments)
         remote_commands.report_failure(host, self.refusal.format(fault=fault))

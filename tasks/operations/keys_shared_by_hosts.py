@@ -148,9 +148,9 @@ class MakeKey(remote_commands.ChangingCommand):
 
     announcement: str = ""
 
-    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def send_to_host(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Make the key."""
-        is_ok, output = super().run(state, host, connector_arguments)
+        is_ok, output = super().send_to_host(state, host, connector_arguments)
         if is_ok and self.announcement:
             run_report.record_closing_text(host.name, self.announcement)
         return is_ok, output
@@ -162,14 +162,14 @@ class CopyKey(remote_commands.ChangingCommand):
     first: Any = None
     reading: Sequence[str] = ()
 
-    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def send_to_host(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Read the key on the other host, and write it here."""
         is_ok, output = remote_commands.run_on(self.first, self.reading, is_shown=False)
         if not is_ok:
             why = f"{self.first.name} did not give what `{' '.join(self.reading)}` prints"
             return remote_commands.report_failure(host, why), CommandOutput([])
         connector_arguments["_stdin"] = [output.stdout + "\n"]
-        return super().run(state, host, connector_arguments)
+        return super().send_to_host(state, host, connector_arguments)
 
 
 def _file_facts(of: Any = None) -> Answer:
