@@ -1,3 +1,3 @@
 """pyinfra reads this first. The import is all that Lockstep needs of it."""
 
-import lockstep.tasks.prepare_inventory_reading  # noqa: F401
+import lockstep.tasks.inventory_python_guard  # noqa: F401

@@ -1,5 +1,5 @@
 """The whole stack: `lockstep deploy`, or `pyinfra INVENTORY deploy.py` in full."""
 
-from lockstep.tasks.stack import deploy
+from lockstep.tasks.deploy_stages import deploy
 
 deploy()

@@ -17,7 +17,7 @@ from lockstep.system.base_files import (
     tools_environment,
 )
 from lockstep.system.folders import folders
-from lockstep.tasks.operations import files, secrets, services, system
+from lockstep.tasks.operations import base_setup, files, secrets, services
 from lockstep.tasks.run import run_state
 from lockstep.units import tls_unit
 from lockstep.units.model_variants import unit_names
@@ -45,8 +45,8 @@ def base() -> None:
     """Deploy everything that the engines need beneath them."""
     desired_state = run_state.current_desired_state()
     settings = desired_state.plan.settings
-    system.record_baseline(name="Note what was here before")
-    system.create_accounts(
+    base_setup.record_baseline(name="Note what was here before")
+    base_setup.create_accounts(
         name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
         users=wanted_accounts(desired_state),
@@ -65,7 +65,7 @@ def base() -> None:
         engines=units_ended_by_docker_restart(desired_state),
         restart_keys=restart_key_by_service(desired_state),
     )
-    system.install_packages(
+    base_setup.install_packages(
         name="Install packages",
         names=desired_state.packages,
         masked_units={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
@@ -74,10 +74,10 @@ def base() -> None:
     services.turn_on(
         name="Turn on services of the system that are off", names=system_units(settings)
     )
-    system.apply_sysctls(
+    base_setup.apply_sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )
-    system.install_tools(
+    base_setup.install_tools(
         name="Install our own tools",
         environments=desired_state.tool_environments,
         python=settings.python,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.monitoring import stack
+from lockstep.tasks.operations import base_setup
 from lockstep.tasks.operations import services as operations
-from lockstep.tasks.operations import system
 from lockstep.tasks.run import run_state
 
 
@@ -16,7 +16,7 @@ def monitoring() -> None:
     desired_state = run_state.current_desired_state()
     leaving = [name for name in stack.PACKAGED_UNITS if name not in desired_state.packages]
     if leaving:
-        system.purge_packages(
+        base_setup.purge_packages(
             name="Purge packages that monitoring brought",
             units={name: stack.PACKAGED_UNITS[name] for name in leaving},
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks.operations import peer_copies as operations
+from lockstep.tasks.operations import peer_sharing as operations
 from lockstep.tasks.run import run_state
 
 

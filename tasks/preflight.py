@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import models_to_stop
+from lockstep.tasks import stop_announcement
 from lockstep.tasks.run import run_state
 
 
@@ -12,4 +12,4 @@ from lockstep.tasks.run import run_state
 def preflight() -> None:
     """Plan all hosts, resolve what moves, and judge hardware, driver, disk, ports and sources."""
     run_state.begin_run()
-    models_to_stop.announce_models_to_stop()
+    stop_announcement.announce_models_to_stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.folders import HUB_TOKEN
-from lockstep.tasks.operations import artefacts
+from lockstep.tasks.operations import images_and_weights
 from lockstep.tasks.run import run_state
 
 
@@ -13,7 +13,7 @@ from lockstep.tasks.run import run_state
 def weights() -> None:
     """Fetch, verify and repair the weights."""
     settings = run_state.current_desired_state().plan.settings
-    artefacts.fetch_weights(
+    images_and_weights.fetch_weights(
         name="Fetch and verify weights",
         user=settings.service_user,
         token_file=HUB_TOKEN,

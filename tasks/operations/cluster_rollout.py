@@ -136,7 +136,9 @@ class StopClusterRun(remote_commands.StreamedCommand):
             if self.first is not None:
                 # A failure here loses only the comparison, and the log has the reason.
                 remote_commands.run_on(self.first, [*MINIMUM, "--baseline"])
-            is_ok = bool(super(StopClusterRun, self).send_to_host(state, host, connector_arguments)[0])
+            is_ok = bool(
+                super(StopClusterRun, self).send_to_host(state, host, connector_arguments)[0]
+            )
             _forget_facts()
             return is_ok
 

@@ -8,7 +8,7 @@ from pyinfra.api import operation
 from lockstep.host.specs import engine_check_hash, missing_engine_parts
 from lockstep.onhost.core import passed_engine_checks
 from lockstep.system.folders import HUB_TOKEN
-from lockstep.tasks.operations.artefacts import weights_fetch_job
+from lockstep.tasks.operations.images_and_weights import weights_fetch_job
 from lockstep.tasks.run import reader_answers as facts
 from lockstep.tasks.run import remote_commands, run_state
 from lockstep.tasks.run.remote_commands import Commands

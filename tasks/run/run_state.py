@@ -38,7 +38,7 @@ from lockstep.lock.lock_items import wanted_items
 from lockstep.tasks.run import (
     deploy_lock,
     events_for_parent,
-    failed_hosts,
+    failed_host_rollback,
     log_filter,
     operation_turns,
     run_report,
@@ -157,7 +157,7 @@ def _begin_run() -> None:
         state.add_callback_handler(_Gate())
         state.add_callback_handler(events_for_parent.OperationEvents())
     state.add_callback_handler(deploy_lock.LockEnd())
-    state.add_callback_handler(failed_hosts.FailedHosts())
+    state.add_callback_handler(failed_host_rollback.FailedHosts())
     try:
         hosts = [spark for spark in state.inventory if spark in state.active_hosts]
         is_changing = deploy_lock.is_lock_needed()
@@ -328,7 +328,9 @@ def _lock_read_and_judge_hosts(
                 f"{spark.print_prefix}the deploy before did not end well: {previous_end}"
             )
     lacking = [
-        spark.name for spark in failed_hosts.hosts_with_rollout_all(state) if spark not in answers
+        spark.name
+        for spark in failed_host_rollback.hosts_with_rollout_all(state)
+        if spark not in answers
     ]
     if lacking:
         raise DeployRefusal(

@@ -77,7 +77,7 @@ def _import() -> None:
     pyinfra_cli.main.pyinfra.is_cli = True
     for name in ("pyinfra.connectors.ssh", "lab.host.connection", "fake_spark"):
         importlib.import_module(name)
-    importlib.import_module("lockstep.tasks.stack")
+    importlib.import_module("lockstep.tasks.deploy_stages")
     # pyinfra asks where each operation stands, and reads no source of that place.
     places = importlib.import_module("pyinfra.api.util")
     for name in ("stack", "getframeinfo"):

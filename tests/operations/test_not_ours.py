@@ -10,7 +10,7 @@ from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
 from lockstep.system.accounts import Account
-from lockstep.tasks.operations import services, system
+from lockstep.tasks.operations import base_setup, services
 from lockstep.tasks.run import remote_commands
 
 UNIT = "/etc/systemd/system/vllm.service"
@@ -27,7 +27,7 @@ def test_every_write_says_what_is_adopted() -> None:
 def accounts(host: Host) -> list[Any]:
     user = Account("lockstep", ("docker",), home=HOME)
     with deploying(host):
-        return list(system.create_accounts._inner(groups=[], users=[user]))
+        return list(base_setup.create_accounts._inner(groups=[], users=[user]))
 
 
 def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:

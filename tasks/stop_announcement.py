@@ -7,7 +7,7 @@ from pyinfra import host
 from lockstep.deploy.events import Interrupts
 from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.tasks import base
-from lockstep.tasks.operations import rollout, services
+from lockstep.tasks.operations import rolling_restart, services
 from lockstep.tasks.run import events_for_parent, run_state
 from lockstep.tasks.run import reader_answers as facts
 from lockstep.units.model_variants import unit_names
@@ -21,7 +21,9 @@ def announce_models_to_stop() -> None:
         return
     desired_state = run_state.current_desired_state()
     ranks = unit_names([model for model in desired_state.plan.models if model.group])
-    restarting, leaving = rollout.pending_restarts_and_stops(desired_state.model_units, ranks)
+    restarting, leaving = rolling_restart.pending_restarts_and_stops(
+        desired_state.model_units, ranks
+    )
     _, with_docker = services.outdated_units(
         SYSTEM_UNITS,
         base.restart_key_by_service(desired_state),

@@ -6,18 +6,18 @@ from pyinfra import config
 
 from lockstep.tasks import (
     base,
-    engine,
     fabric,
     firewall,
     gateway,
     images,
     keys_shared_by_hosts,
+    model_services,
     monitoring,
     peer_copies,
     preflight,
     read_back_state,
-    services,
-    switch_script,
+    switch_and_watches,
+    venv_engine,
     webui,
     weights,
 )
@@ -37,16 +37,16 @@ def deploy() -> None:
     firewall.firewall()
     fabric.fabric()
     peer_copies.serve_peers()
-    engine.pytorch()
-    engine.vllm()
-    engine.flashinfer()
-    engine.check()
+    venv_engine.pytorch()
+    venv_engine.vllm()
+    venv_engine.flashinfer()
+    venv_engine.check()
     images.images()
     weights.weights()
     keys_shared_by_hosts.share_keys()
-    services.services()
+    model_services.services()
     gateway.gateway()
-    switch_script.switch_script()
+    switch_and_watches.switch_script()
     webui.webui()
     monitoring.monitoring()
     peer_copies.stop_serving_peers()

@@ -7,7 +7,7 @@ from pyinfra.api import deploy
 from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
 from lockstep.resources.units import units_off_at_boot
-from lockstep.tasks.operations import generations, rollout, secrets, venv_engine
+from lockstep.tasks.operations import generations, rolling_restart, secrets, venv_engine
 from lockstep.tasks.operations import services as operations
 from lockstep.tasks.run import run_state
 from lockstep.units.model_variants import unit_names
@@ -24,8 +24,8 @@ def services() -> None:
             name="Make the API key of open models once", units=desired_state.key_users
         )
     ranks = unit_names([model for model in desired_state.plan.models if model.group])
-    rollout.change_host_by_host(name=RESTART, units=units, together=ranks)
-    todo = rollout.has_pending_changes
+    rolling_restart.change_host_by_host(name=RESTART, units=units, together=ranks)
+    todo = rolling_restart.has_pending_changes
     operations.remove_adopted_containers(
         name="Remove containers that the inventory takes over",
         containers=run_state.adopted_containers(),
