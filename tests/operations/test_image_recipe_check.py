@@ -49,7 +49,7 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def accept_images(environments: Any) -> tuple[Host, list[Any]]:
     host = Host({"environments": environments})
-    return host, run("image_engines.check_recipes", host)
+    return host, run("image_recipe_check.check_recipes", host)
 
 
 def test_what_could_not_be_asked_is_not_called_accepted() -> None:
