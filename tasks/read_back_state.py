@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.tasks.operations import closing_table as operations
 from lockstep.tasks.operations import generations
-from lockstep.tasks.operations import read_back_state as operations
 
 
 @deploy("Verify")

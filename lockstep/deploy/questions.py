@@ -23,7 +23,7 @@ from lockstep.monitoring import stack
 from lockstep.onhost.core import atomic_files
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
-from lockstep.onhost.records import baseline
+from lockstep.onhost.records import original_state
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
 from lockstep.resources.files import KEY, SOMETIMES_WANTED
@@ -104,7 +104,9 @@ def touched_things(desired_state: DesiredState) -> dict[str, list[str]]:
     accounts = wanted_accounts(desired_state)
     places = [folder.path for folder in folders(settings)]
     return {
-        "paths": baseline.with_parent_folders([*desired_state.paths, *places, UV, *TOOLS_CACHES]),
+        "paths": original_state.with_parent_folders(
+            [*desired_state.paths, *places, UV, *TOOLS_CACHES]
+        ),
         "accounts": [account.name for account in accounts],
         "groups": list(
             dict.fromkeys(

@@ -30,7 +30,7 @@ def record_baseline() -> Commands:
     if unrecorded_items:
         yield remote_commands.changing_command(
             remote_exec.COMMAND,
-            _stdin=[remote_exec.program_input("records.baseline", unrecorded_items)],
+            _stdin=[remote_exec.program_input("records.original_state", unrecorded_items)],
         )
     elif unrecorded_items is not None:
         host.noop("what was here before is on record")

@@ -246,7 +246,7 @@ def _inventory_path() -> Path:
     return Path(next(filter(None, files), Path(state.cwd) / "hosts.py"))
 
 
-def _resolve_missing(plans: list[HostPlan], lock: pins.Pins, path: Path) -> pins.Pins:
+def _resolve_missing_pins(plans: list[HostPlan], lock: pins.Pins, path: Path) -> pins.Pins:
     every = wanted_items([(plan.settings, plan.models) for plan in plans])
     if not pins.missing(every, lock):
         return lock
@@ -412,7 +412,7 @@ def _judge_and_complete_pins(plans: list[HostPlan], known_pins: pins.Pins, path:
     _show_findings_or_refuse(
         *_findings_of_plan(plans, known_pins), "the plan", shown_by="lockstep plan"
     )
-    full_lock = _resolve_missing(plans, known_pins, path)
+    full_lock = _resolve_missing_pins(plans, known_pins, path)
     if full_lock != known_pins:
         findings, _ = _findings_of_plan(plans, full_lock)
         errors = [finding for finding in findings if finding.severity == "error"]

@@ -94,7 +94,7 @@ class Spark:
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
             return ""
-        if request.get("program") == "lockstep.onhost.records.baseline":
+        if request.get("program") == "lockstep.onhost.records.original_state":
             self._changes("note what is here")
             for part, names in request["asked"].items():
                 self.state["found"].setdefault(part, []).extend(names)

@@ -21,7 +21,7 @@ from lockstep.onhost.environment import engine_build
 from lockstep.onhost.records import models_by_boot
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks.operations import read_back_state
+from lockstep.tasks.operations import closing_table
 from lockstep.tasks.run import run_state as tasks_run
 from lockstep.units.agent_unit import RECORDS
 
@@ -81,11 +81,11 @@ def test_the_read_back_asks_systemd_what_it_holds() -> None:
 
     def faults(**fields: str) -> list[str]:
         return list(
-            read_back_state.unit_differences(["a.service"], {"a.service": {**good, **fields}})
+            closing_table.unit_differences(["a.service"], {"a.service": {**good, **fields}})
         )
 
     assert faults() == []
-    assert list(read_back_state.unit_differences(["a.service"], {})) == []
+    assert list(closing_table.unit_differences(["a.service"], {})) == []
     assert "systemd holds an older a.service" in faults(NeedDaemonReload="yes")[0]
     assert "is bad-setting for systemd" in faults(LoadState="bad-setting")[0]
     other_path = "/run/systemd/transient/a.service"

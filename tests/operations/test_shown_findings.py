@@ -40,8 +40,10 @@ def test_what_the_new_lock_alone_knows_ends_a_deploy_too(
     monkeypatch.setattr(
         run_state, "_findings_of_plan", lambda _, pins: ([wrong] if pins.images else [WARNING], [])
     )
-    monkeypatch.setattr(run_state, "_resolve_missing", lambda plans, known_pins, path: new)
+    monkeypatch.setattr(run_state, "_resolve_missing_pins", lambda plans, known_pins, path: new)
     with pytest.raises(run_state.DeployRefusal, match="the plan with the new lock"):
         run_state._judge_and_complete_pins([], Pins(), Path("lock"))
-    monkeypatch.setattr(run_state, "_resolve_missing", lambda plans, known_pins, path: known_pins)
+    monkeypatch.setattr(
+        run_state, "_resolve_missing_pins", lambda plans, known_pins, path: known_pins
+    )
     assert run_state._judge_and_complete_pins([], Pins(), Path("lock")) == Pins()

@@ -22,9 +22,9 @@ from lockstep.onhost.cluster import (
     launch_check,
     long_work,
     member_client,
-    member_record,
     member_server,
     participant,
+    run_records,
 )
 from lockstep.onhost.cluster import run_watch as cluster_watch
 from lockstep.onhost.cluster.member_client import Answer
@@ -42,7 +42,7 @@ class Agent:
         host = config.load_host(paths.models)
         if not host.clusters:
             raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
-        member_record.end_runs_before_boot(paths, host)
+        run_records.end_runs_before_boot(paths, host)
         self.member = participant.MemberAgent(paths, times)
         self.watches: dict[str, cluster_watch.RunWatch] = {}
         ports: dict[tuple[str, int], list[topology.Cluster]] = {}

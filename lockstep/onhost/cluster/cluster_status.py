@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.onhost.cluster import member_record
+from lockstep.onhost.cluster import run_records
 from lockstep.onhost.core import config, event_lines, terminal_lines
 
 
@@ -18,7 +18,7 @@ def answering_member_text(host: config.HostConfig, model: config.Model) -> str |
 
 
 def as_json(
-    host: config.HostConfig, cluster_runs: dict[str, member_record.ClusterRun]
+    host: config.HostConfig, cluster_runs: dict[str, run_records.ClusterRun]
 ) -> dict[str, Any]:
     """Return rank, members, and the last run since boot (null: none) of each cluster."""
     return {
@@ -38,10 +38,10 @@ def status_lines(clusters: dict[str, Any], now: float) -> list[str]:
         run = cluster["run"]
         if run is None:
             continue
-        hot = run["state"] == member_record.HOT
+        hot = run["state"] == run_records.HOT
         when = terminal_lines.moment_with_age(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
-        words = member_record.WORDS[run["state"]]
+        words = run_records.WORDS[run["state"]]
         lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")
         if hot and run["sign_time"] is not None:
             age = event_lines.duration(max(0.0, now - run["sign_time"]))

@@ -11,7 +11,7 @@ exit codes: 0 the cluster is being started, or systemd stops the unit, 1 it is n
 
 from __future__ import annotations
 
-from lockstep.onhost.cluster import member_record
+from lockstep.onhost.cluster import run_records
 from lockstep.onhost.core import config, errors, layout, program_command_lines
 from lockstep.onhost.system import link_presence
 
@@ -21,7 +21,7 @@ def check_rank_admitted(name: str, paths: layout.Paths) -> None:
     cluster = config.load_host(paths.models).cluster_of_model(name)
     if cluster is None:
         return
-    part = member_record.recorded_switch_part(paths)
+    part = run_records.recorded_switch_part(paths)
     if part is None or not part.is_admitted(name):
         raise errors.Problem(
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
-from lockstep.onhost.cluster import long_work, member_record
+from lockstep.onhost.cluster import long_work, run_records
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
@@ -49,7 +49,7 @@ class MemberAgent:
         self._changing = threading.RLock()
         self._locks = ExitStack()
         #: The switch in which this host takes part.
-        self.part: member_record.SwitchPart | None = None
+        self.part: run_records.SwitchPart | None = None
         self._work = long_work.Work()
         self._started_model: str | None = None
         self._joined_as: config.HostConfig | None = None
@@ -99,7 +99,7 @@ class MemberAgent:
             "locked": str(holder) if holder else None,
             "groups": {
                 name: asdict(cluster_run)
-                for name, cluster_run in member_record.load(self.paths).items()
+                for name, cluster_run in run_records.recorded_runs(self.paths).items()
             },
         }
 
@@ -122,7 +122,7 @@ class MemberAgent:
                 self._joined_as = self.host
                 previous = self._hot_model_after_precheck(body.get("model"))
                 self._set_switch_part(
-                    member_record.SwitchPart(body["switch"], user, asked_on, wanted_name, previous)
+                    run_records.SwitchPart(body["switch"], user, asked_on, wanted_name, previous)
                 )
                 self._locks = stack.pop_all()
             self._work, self._started_model = long_work.Work(), None
@@ -152,7 +152,7 @@ class MemberAgent:
         """End a switch that succeeded: the hot model here stays."""
         with self._current_part(body) as part:
             hot = body.get("hot")
-            member_record.record_finished_switch(self.paths, self.host, part, hot)
+            run_records.record_finished_switch(self.paths, self.host, part, hot)
             self._record_hot_model(part, hot)
             self._record_switch_end(
                 part, self._switch_exit_code(part, hot), f"{hot or 'no model'} is hot"
@@ -160,7 +160,7 @@ class MemberAgent:
             self._leave_switch()
         return {}
 
-    def _switch_exit_code(self, part: member_record.SwitchPart, hot: str | None) -> int:
+    def _switch_exit_code(self, part: run_records.SwitchPart, hot: str | None) -> int:
         """Return the end of a switch here, as an exit code of switch.sh."""
         wanted_model = self.host.models.get(part.wanted_name)
         # Another member's model leaves none here.
@@ -172,7 +172,7 @@ class MemberAgent:
             else errors.EXIT_FAILED
         )
 
-    def _record_switch_end(self, part: member_record.SwitchPart, code: int, outcome: str) -> None:
+    def _record_switch_end(self, part: run_records.SwitchPart, code: int, outcome: str) -> None:
         """Record the end of another host's switch; its own host records it as its operator's."""
         if part.asked_on == self.host.name:
             return
@@ -185,14 +185,14 @@ class MemberAgent:
         with suppress(OSError):
             switch_history.add_switch_record(self.paths, how)
 
-    def _record_hot_model(self, part: member_record.SwitchPart, hot: str | None) -> None:
+    def _record_hot_model(self, part: run_records.SwitchPart, hot: str | None) -> None:
         """Record on disk what a power cut from now on would end, and what an operator chose."""
         try:
             cluster = self.host.cluster_of_model(hot) if hot else None
             if hot and cluster and cluster.rank:
                 # This rank's unit gets no test question.
                 models_by_boot.record_model_phase(self.paths, hot, models_by_boot.HOT)
-            if part.user not in (member_record.WATCH, models_by_boot.BOOT):
+            if part.user not in (run_records.WATCH, models_by_boot.BOOT):
                 models_by_boot.record_hot_model_of_switch(self.paths, hot)
         except OSError as error:
             long_work.print_to_journal(f"{self.paths.boots}: {errors.why(error)}")
@@ -225,19 +225,19 @@ class MemberAgent:
 
     def undo_earlier_agents_part(self) -> None:
         """Undo the switch in which an earlier agent took part when it ended."""
-        part = member_record.recorded_switch_part(self.paths)
+        part = run_records.recorded_switch_part(self.paths)
         if part is None:
             return
         with self._changing:
             lock = switch_lock.hold_lock(
-                self.paths.switch_lock, member_record.WATCH, part.previous or "none"
+                self.paths.switch_lock, run_records.WATCH, part.previous or "none"
             )
             self._locks.enter_context(lock)
             self.part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
-    def _current_part(self, body: Answer) -> Iterator[member_record.SwitchPart]:
+    def _current_part(self, body: Answer) -> Iterator[run_records.SwitchPart]:
         """Hold the part in the switch of a message; raise Problem if that switch is over."""
         with self._changing:
             # A message that waited for a frozen agent comes late, and must not end what is brought
@@ -279,7 +279,7 @@ class MemberAgent:
 
     def _undo_part(
         self,
-        part: member_record.SwitchPart,
+        part: run_records.SwitchPart,
         reason: str,
         stop: long_work.Do,
         say: Callable[[str], None],
@@ -294,15 +294,15 @@ class MemberAgent:
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
                 return switch.revive_model(part.previous) == errors.EXIT_DONE
-            member_record.mark_for_restart(self.paths, cluster, part, reason)
+            run_records.mark_for_restart(self.paths, cluster, part, reason)
             return True
         finally:
             with self._changing:
                 self._leave_switch()
 
-    def _set_switch_part(self, part: member_record.SwitchPart | None) -> None:
+    def _set_switch_part(self, part: run_records.SwitchPart | None) -> None:
         self.part = part
-        member_record.save_switch_part(self.paths, part)
+        run_records.save_switch_part(self.paths, part)
 
     def _leave_switch(self) -> None:
         self._set_switch_part(None)

@@ -10,7 +10,7 @@ exit codes: 0 the load is over, 2 wrong use or unreadable configuration
 
 from __future__ import annotations
 
-from lockstep.onhost.cluster import member_record
+from lockstep.onhost.cluster import run_records
 from lockstep.onhost.core import clock, config, errors, event_lines, layout, program_command_lines
 from lockstep.onhost.engine import free_pages_during_load
 from lockstep.onhost.systemd import units
@@ -34,7 +34,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
 def _is_starting(model: config.Model, paths: layout.Paths) -> bool:
     # The agent ends the admission when the switch succeeds, fails or is undone.
-    part = member_record.recorded_switch_part(paths)
+    part = run_records.recorded_switch_part(paths)
     is_admitted = part is not None and part.admitted_model == model.name
     return is_admitted and units.units_by_name([model.unit])[model.unit].up
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from lockstep.onhost.cluster import long_work, member_client, member_record
+from lockstep.onhost.cluster import long_work, member_client, run_records
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, errors, event_lines, layout, switch_lock, topology
 from lockstep.onhost.switching import switch_commands
@@ -17,13 +17,15 @@ RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def recent_restart_times(cluster_run: member_record.ClusterRun, now: float) -> tuple[float, ...]:
+def recent_restart_times(cluster_run: run_records.ClusterRun, now: float) -> tuple[float, ...]:
     """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
     return tuple(at for at in cluster_run.starts if now - at < WINDOW_S)
 
 
 def recover_cluster(
-    cluster_run: member_record.ClusterRun, paths: layout.Paths, caller: member_client.MemberClient
+    cluster_run: run_records.ClusterRun,
+    paths: layout.Paths,
+    caller: member_client.MemberClient,
 ) -> None:
     """Start the cluster again once every member can; give up with the reason otherwise."""
     now = clock.now()
@@ -41,13 +43,13 @@ def recover_cluster(
         if now - max([cluster_run.ended_at, *cluster_run.starts]) > RETURN_S:
             _give_up(cluster_run, f"after {event_lines.duration(RETURN_S)}: {problem}", paths)
         return
-    decision = member_record.switch_off_reason(cluster_run.cluster, cluster_run.run, states)
+    decision = run_records.switch_off_reason(cluster_run.cluster, cluster_run.run, states)
     if why := _other_hot_model_text(cluster_run, states) or decision:
         _give_up(cluster_run, why, paths)
         return
     long_work.print_to_journal(f"{cluster_run.model}: starting it again on all members")
-    member_record.save(paths, replace(cluster_run, starts=(*cluster_run.starts, now)))
-    job = switch_commands.switch_job_of(cluster_run.model, member_record.WATCH, paths)
+    run_records.save(paths, replace(cluster_run, starts=(*cluster_run.starts, now)))
+    job = switch_commands.switch_job_of(cluster_run.model, run_records.WATCH, paths)
     with contextlib.suppress(transient_job.OtherJobRunning):
         transient_job.start_job(job, paths, long_work.print_to_journal, wait=False)
 
@@ -62,7 +64,7 @@ def _ready_member_state(
     return state
 
 
-def _other_hot_model_text(cluster_run: member_record.ClusterRun, states: dict[str, Answer]) -> str:
+def _other_hot_model_text(cluster_run: run_records.ClusterRun, states: dict[str, Answer]) -> str:
     """Name the member that has another model hot by now; "" if there is none."""
     for name, state in states.items():
         up = [model for model, word in state["states"].items() if word in ("hot", "loading")]
@@ -71,7 +73,7 @@ def _other_hot_model_text(cluster_run: member_record.ClusterRun, states: dict[st
     return ""
 
 
-def _give_up(cluster_run: member_record.ClusterRun, why: str, paths: layout.Paths) -> None:
+def _give_up(cluster_run: run_records.ClusterRun, why: str, paths: layout.Paths) -> None:
     reason = f"{cluster_run.reason}; {why}" if cluster_run.reason else why
-    member_record.save(paths, replace(cluster_run, state=member_record.DOWN, reason=reason))
+    run_records.save(paths, replace(cluster_run, state=run_records.DOWN, reason=reason))
     long_work.print_to_journal(f"{cluster_run.model} is left down: {reason}")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from lockstep.onhost.cluster import (
     long_work,
     member_client,
-    member_record,
     participant,
     restart_after_fault,
+    run_records,
 )
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, errors, switch_lock
@@ -64,13 +64,13 @@ class RunWatch:
         self._stop_orphans(cluster_run)
         if cluster_run is None:
             return
-        if cluster_run.state == member_record.HOT:
+        if cluster_run.state == run_records.HOT:
             if self._observation.run != cluster_run.run:
                 self._observation = RunObservation(cluster_run.run)
             self._watch_hot_cluster(cluster_run)
-        elif cluster_run.state == member_record.RECOVERING and self._cluster.rank == 0:
+        elif cluster_run.state == run_records.RECOVERING and self._cluster.rank == 0:
             restart_after_fault.recover_cluster(cluster_run, self._paths, self._caller)
-        elif cluster_run.state == member_record.ENDED_BY_FAULT:
+        elif cluster_run.state == run_records.ENDED_BY_FAULT:
             self._copy_down_decision(cluster_run)
 
     def receive_beat(self, body: Answer) -> Answer:
@@ -84,7 +84,7 @@ class RunWatch:
         if (
             cluster_run is None
             or cluster_run.run != body["run"]
-            or cluster_run.state != member_record.HOT
+            or cluster_run.state != run_records.HOT
         ):
             kill = (
                 self._memory_kill(cluster_run)
@@ -94,7 +94,7 @@ class RunWatch:
             over = (cluster_run and cluster_run.reason) or "it was started anew"
             return {"over": over, "memory_kill": kill is not None}
         self._observation.last_heard[self._cluster.first_member.name] = clock.now()
-        member_record.change_run_fields(
+        run_records.change_run_fields(
             self._paths, cluster_run, sign_time=time.time(), members=body["members"]
         )
         kill = self._memory_kill(cluster_run)
@@ -106,27 +106,30 @@ class RunWatch:
         if (
             cluster_run is not None
             and cluster_run.run == body["run"]
-            and cluster_run.state == member_record.HOT
+            and cluster_run.state == run_records.HOT
         ):
             threading.Thread(target=self._stop_own_rank, args=(cluster_run, body["reason"])).start()
         return {}
 
-    def _recorded_run(self) -> member_record.ClusterRun | None:
-        return member_record.load(self._paths).get(self._cluster.name)
+    def _recorded_run(self) -> run_records.ClusterRun | None:
+        return run_records.recorded_runs(self._paths).get(self._cluster.name)
 
-    def _copy_down_decision(self, cluster_run: member_record.ClusterRun) -> None:
+    def _copy_down_decision(self, cluster_run: run_records.ClusterRun) -> None:
         """Ask whether rank 0 left this run down; if so, record the same here."""
         try:
             state = self._caller.ask(self._cluster.first_member, "state", timeout=3.0)
         except errors.Problem:
             return
         first_run = state["groups"].get(cluster_run.cluster, {})
-        if first_run.get("run") == cluster_run.run and first_run.get("state") == member_record.DOWN:
-            member_record.change_run_fields(
-                self._paths, cluster_run, state=member_record.DOWN, reason=first_run["reason"]
+        if first_run.get("run") == cluster_run.run and first_run.get("state") == run_records.DOWN:
+            run_records.change_run_fields(
+                self._paths,
+                cluster_run,
+                state=run_records.DOWN,
+                reason=first_run["reason"],
             )
 
-    def _watch_hot_cluster(self, cluster_run: member_record.ClusterRun) -> None:
+    def _watch_hot_cluster(self, cluster_run: run_records.ClusterRun) -> None:
         rank, first = self._cluster.rank, self._cluster.first_member.name
         if rank == 0:
             reason, is_memory_kill = self._cluster_fault(cluster_run)
@@ -137,7 +140,7 @@ class RunWatch:
         elif (silent := self._observation.silence_s(first)) > self._times.lease:
             self._stop_own_rank(cluster_run, f"{first}, rank 0, was not heard for {silent:.0f} s")
 
-    def _cluster_fault(self, cluster_run: member_record.ClusterRun) -> tuple[str, bool]:
+    def _cluster_fault(self, cluster_run: run_records.ClusterRun) -> tuple[str, bool]:
         """Return why the cluster may not stay, "" if it may, and if a memory watch ended it."""
         me, observation = self._cluster.own_member.name, self._observation
         if why := self._rank_fault(cluster_run):
@@ -156,7 +159,7 @@ class RunWatch:
             observation.looking.start()
         return "", False
 
-    def _fault_by_beats(self, cluster_run: member_record.ClusterRun) -> tuple[str, bool]:
+    def _fault_by_beats(self, cluster_run: run_records.ClusterRun) -> tuple[str, bool]:
         member_states = {self._cluster.own_member.name: "hot"}
         body = {"run": cluster_run.run, "members": cluster_run.members}
         for name, answer in self._caller.ask_all(self._cluster.other_members, "beat", body).items():
@@ -174,11 +177,11 @@ class RunWatch:
             if answer.get("why"):
                 return f"a rank on {name} {answer['why']}", is_memory_kill
             member_states[name] = "switching" if "switching" in answer else "hot"
-        member_record.change_run_fields(self._paths, cluster_run, members=member_states)
+        run_records.change_run_fields(self._paths, cluster_run, members=member_states)
         return "", False
 
     def _check_for_token(
-        self, cluster_run: member_record.ClusterRun, observation: RunObservation
+        self, cluster_run: run_records.ClusterRun, observation: RunObservation
     ) -> None:
         """Ask for a token unless the engine's counters move."""
         host = self._member.host
@@ -193,10 +196,10 @@ class RunWatch:
             )
             return
         if not observation.no_token:
-            member_record.change_run_fields(self._paths, cluster_run, sign_time=time.time())
+            run_records.change_run_fields(self._paths, cluster_run, sign_time=time.time())
 
     def _end_cluster_everywhere(
-        self, cluster_run: member_record.ClusterRun, reason: str, is_memory_kill: bool
+        self, cluster_run: run_records.ClusterRun, reason: str, is_memory_kill: bool
     ) -> None:
         """End the cluster on every member, and decide whether it is started again."""
         body = {"run": cluster_run.run, "reason": reason}
@@ -206,24 +209,24 @@ class RunWatch:
         final = is_memory_kill
         if not final and len(lately) >= restart_after_fault.STARTS:
             final, reason = True, f"{reason}; {restart_after_fault.NO_HELP}"
-        state = member_record.DOWN if final else member_record.RECOVERING
+        state = run_records.DOWN if final else run_records.RECOVERING
         self._stop_own_rank(replace(cluster_run, starts=lately), reason, state)
 
     def _stop_own_rank(
         self,
-        cluster_run: member_record.ClusterRun,
+        cluster_run: run_records.ClusterRun,
         reason: str,
-        state: str = member_record.ENDED_BY_FAULT,
+        state: str = run_records.ENDED_BY_FAULT,
     ) -> None:
         """Stop this host's rank, unless a switch is under way here, which handles it."""
         try:
-            with switch_lock.hold_lock(self._paths.switch_lock, member_record.WATCH, "none"):
-                current = member_record.load(self._paths)[self._cluster.name]
-                if current.run != cluster_run.run or current.state != member_record.HOT:
+            with switch_lock.hold_lock(self._paths.switch_lock, run_records.WATCH, "none"):
+                current = run_records.recorded_runs(self._paths)[self._cluster.name]
+                if current.run != cluster_run.run or current.state != run_records.HOT:
                     return
-                words = member_record.WORDS[state]
+                words = run_records.WORDS[state]
                 long_work.print_to_journal(f"{cluster_run.model} ends here ({words}): {reason}")
-                member_record.save(self._paths, cluster_run.as_ended_run(state, reason))
+                run_records.save(self._paths, cluster_run.as_ended_run(state, reason))
                 self._stop_rank(cluster_run.model)
         except switch_lock.SwitchUnderWay as problem:
             long_work.print_to_journal(
@@ -235,11 +238,11 @@ class RunWatch:
             model
         )
 
-    def _stop_orphans(self, cluster_run: member_record.ClusterRun | None) -> None:
+    def _stop_orphans(self, cluster_run: run_records.ClusterRun | None) -> None:
         """Stop a rank that is up although its cluster is not."""
         hot = (
             cluster_run.model
-            if cluster_run is not None and cluster_run.state == member_record.HOT
+            if cluster_run is not None and cluster_run.state == run_records.HOT
             else None
         )
         for model in self._member.host.models.values():
@@ -248,7 +251,7 @@ class RunWatch:
             if self._unit_state(model.name).state not in ("hot", "loading"):
                 continue
             try:
-                with switch_lock.hold_lock(self._paths.switch_lock, member_record.WATCH, "none"):
+                with switch_lock.hold_lock(self._paths.switch_lock, run_records.WATCH, "none"):
                     long_work.print_to_journal(
                         f"{model.unit} is up without its cluster: stopping it"
                     )
@@ -260,16 +263,14 @@ class RunWatch:
         name = self._member.host.model(model).unit
         return units.units_by_name([name])[name]
 
-    def _memory_kill(
-        self, cluster_run: member_record.ClusterRun
-    ) -> watch_findings.MemoryKill | None:
+    def _memory_kill(self, cluster_run: run_records.ClusterRun) -> watch_findings.MemoryKill | None:
         """Return how the memory watch has ended this host's rank in this run, or None."""
         unit = self._member.host.model(cluster_run.model).unit
         kill = watch_findings.load(self._paths).kills.get(unit)
         # The record of an earlier run stays where no test question is asked.
         return kill if kill and kill.when >= cluster_run.since else None
 
-    def _rank_fault(self, cluster_run: member_record.ClusterRun) -> str:
+    def _rank_fault(self, cluster_run: run_records.ClusterRun) -> str:
         """Describe the fault of this host's rank; "" while it is hot."""
         unit = self._unit_state(cluster_run.model)
         if unit.state == "hot":

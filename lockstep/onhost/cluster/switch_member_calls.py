@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from lockstep.onhost.cluster import member_client, member_record
+from lockstep.onhost.cluster import member_client, run_records
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, event_lines, layout, topology
 
@@ -132,7 +132,7 @@ def running_clusters(states: Mapping[str, Answer], host: config.HostConfig) -> s
         cluster_names |= {
             host.models[name].cluster for name in up_models(state) if name in host.models
         }
-        again = (member_record.HOT, member_record.RECOVERING)
+        again = (run_records.HOT, run_records.RECOVERING)
         cluster_names |= {
             name for name, cluster_run in state["groups"].items() if cluster_run["state"] in again
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from lockstep.onhost.cluster import launch_check, member_client, member_record
+from lockstep.onhost.cluster import launch_check, member_client, run_records
 from lockstep.onhost.cluster import switch_member_calls as members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import config, errors, event_lines
@@ -92,18 +92,18 @@ class Planner:
         """Raise Problem if somebody decided against the restart by this host's watch."""
         cluster = str(self._host.model(name).cluster)
         own_run = states.get(self._host_name, {"groups": {}})["groups"].get(cluster, {})
-        if own_run.get("state") != member_record.RECOVERING:
+        if own_run.get("state") != run_records.RECOVERING:
             raise errors.Problem(
                 f"{name} is not started again: {own_run.get('reason', 'it is over')}"
             )
-        if decision := member_record.switch_off_reason(cluster, own_run["run"], states):
+        if decision := run_records.switch_off_reason(cluster, own_run["run"], states):
             raise errors.Problem(f"{name} is not started again; {decision}")
 
     def _refuse_foreign_clusters(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Raise Problem if a member is part of a cluster that this host cannot end as a whole."""
         for name in plan:
             for cluster, cluster_run in states.get(name, {"groups": {}})["groups"].items():
-                if cluster_run["state"] == member_record.HOT and cluster not in self._host.clusters:
+                if cluster_run["state"] == run_records.HOT and cluster not in self._host.clusters:
                     raise errors.Problem(
                         f"{name} runs {cluster_run['model']} of cluster {cluster}, to which this "
                         f"host does not belong; nothing was stopped. Remedy: on {name}: switch.sh "
@@ -126,7 +126,7 @@ class Planner:
         run_ids = set()
         for state in states.values():
             cluster_run = state["groups"].get(cluster.name, {})
-            up = cluster_run.get("state") == state["states"].get(model.name) == member_record.HOT
+            up = cluster_run.get("state") == state["states"].get(model.name) == run_records.HOT
             run_ids.add(cluster_run["run"] if up else None)
         return len(states) == len(plan) and len(run_ids) == 1 and None not in run_ids
 

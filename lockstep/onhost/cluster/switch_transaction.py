@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from lockstep.onhost.cluster import member_client, member_record, switch_participants
+from lockstep.onhost.cluster import member_client, run_records, switch_participants
 from lockstep.onhost.cluster import switch_member_calls as cluster_members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, event_lines, layout
@@ -174,7 +174,7 @@ class ClusterSwitch:
                 self._previous[name] = answer["previous"]
         states = self._switch_members.states()
         self._planner.refuse_if_cluster_started(plan, states)
-        if self._user == member_record.WATCH:
+        if self._user == run_records.WATCH:
             self._planner.check_restart(wanted_name, states)
         return states
 

@@ -10,7 +10,13 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.facts.reader_helpers import Facts, document, mode_and_owner, seal
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.records import baseline, deploy_lock, generations, ownership, watch_findings
+from lockstep.onhost.records import (
+    deploy_lock,
+    generations,
+    original_state,
+    ownership,
+    watch_findings,
+)
 from lockstep.onhost.systemd import units
 
 _DEPLOYED = ("number", "date", "digest", "lock")
@@ -87,7 +93,7 @@ def foreign_obstacles(question: dict[str, Any]) -> dict[str, str]:
 
 def items_missing_in_baseline(question: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the things that a deploy may touch and `baseline` has not recorded yet."""
-    return baseline.unrecorded_items(layout.Paths(), question)
+    return original_state.unrecorded_items(layout.Paths(), question)
 
 
 def sealed_key_changes_and_fault(seal_key: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from lockstep.onhost.facts.reader_helpers import (
     seal_file,
     text,
 )
-from lockstep.onhost.records import baseline
+from lockstep.onhost.records import original_state
 
 UNTOLD = "untold"  #: A CDI file that names no library of the driver by its version.
 # Values of each machine's own, which are no sign of another state.
@@ -216,7 +216,7 @@ def settings(question: dict[str, Any]) -> Facts:
     """Yield kernel settings in force: those "names", and with "others" all that affect engines."""
     keys = {*question["names"], *(_sysctls_affecting_engines() if question["others"] else ())}
     for name in sorted(keys):
-        value = baseline.present_kernel_setting(Path("/"), name)
+        value = original_state.present_kernel_setting(Path("/"), name)
         if value is not None:
             yield "sysctl", name, value
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import errors, http_listener, program_command_lines
 from lockstep.onhost.core.address_text import address_with_port
-from lockstep.onhost.fetch import blob_files, peer_content_store
+from lockstep.onhost.fetch import blob_files, content_for_peers
 
 #: A client that takes no byte for so long is gone.
 _SILENCE_S = 60.0
@@ -32,7 +32,7 @@ class CopyServer(http_listener.HttpListener):
     """A server of one store, which ends after `idle_s` seconds without a request."""
 
     def __init__(
-        self, address: tuple[str, int], store: peer_content_store.PeerStore, idle_s: float
+        self, address: tuple[str, int], store: content_for_peers.PeerStore, idle_s: float
     ) -> None:
         super().__init__(address, CopyRequestHandler)
         self.store = store
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--flat", type=Path, action="append", default=[])
     parser.add_argument("--idle", type=float, default=1800.0, metavar="SECONDS")
     options = parser.parse_args(argv)
-    store = peer_content_store.PeerStore(options.hub, tuple(options.flat), options.folder)
+    store = content_for_peers.PeerStore(options.hub, tuple(options.flat), options.folder)
     try:
         server = CopyServer((options.address, options.port), store, options.idle)
     except OSError as error:

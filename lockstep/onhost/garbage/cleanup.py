@@ -28,7 +28,7 @@ from lockstep.onhost.images import image_blob_store
 from lockstep.onhost.records import audit_log, deploy_lock
 from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.systemd import transient_job
-from lockstep.onhost.weights import downloaded_revisions
+from lockstep.onhost.weights import own_snapshots
 
 KEEP = 2
 
@@ -63,7 +63,7 @@ def remove(
     elif item.kind == "weights":
         note, cache_dir = item.places
         with act_as_owner(cache_dir):
-            downloaded_revisions.remove_snapshot(note, cache_dir)
+            own_snapshots.remove_snapshot(note, cache_dir)
     else:
         for place in item.places:
             with act_as_owner(place.parent):

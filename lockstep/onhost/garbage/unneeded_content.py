@@ -20,7 +20,7 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import freed_space
 from lockstep.onhost.images import image_blob_store
 from lockstep.onhost.records import generations
-from lockstep.onhost.weights import downloaded_revisions
+from lockstep.onhost.weights import own_snapshots
 
 _ENGINE = re.compile(r"[0-9a-f]{12}")
 _CONFIGURED_FILES = ("etc/lockstep/*.json", "etc/systemd/system/*.service")
@@ -76,7 +76,7 @@ def plan_cleanup(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> C
         *(
             UnneededItem("weights", revision.name, revision.bytes, (revision.note, folder))
             for folder in _recorded_folders(paths, every, "weights", "cache_dir")
-            for revision in downloaded_revisions.unneeded_revisions(folder, text)
+            for revision in own_snapshots.unneeded_revisions(folder, text)
         ),
         *_compiled_content(paths, docker, every, text),
     ]

@@ -87,7 +87,7 @@ class FairQueue:
         self._failures: dict[str, tuple[float, str]] = {}
 
     @property
-    def has_no_work(self) -> bool:
+    def has_no_waiter_or_switch(self) -> bool:
         """True while nobody waits and no switch is under way."""
         return not self._waiting and self._switching is None
 

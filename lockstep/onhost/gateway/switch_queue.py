@@ -82,7 +82,7 @@ class SwitchQueue:
         waiter = QueuedRequest(model, person, outcome.set)
         # The usual case, without a check of all models.
         hot = self.hot.hot_name() if model == AUTO else self.hot.serving_variant(model)
-        usual = self._turns.has_no_work and hot
+        usual = self._turns.has_no_waiter_or_switch and hot
         host_view = QueueView(frozenset((model,))) if usual else self._host_view()
         self._turns.admit_or_queue(waiter, host_view, time.monotonic())
         try:
@@ -103,7 +103,7 @@ class SwitchQueue:
 
     async def _serve_until_queue_empty(self) -> None:
         try:
-            while not self._turns.has_no_work:
+            while not self._turns.has_no_waiter_or_switch:
                 self._wake.clear()
                 await self.hot.refresh_unit_states()
                 if any(map(self.host.cluster_of_model, {*self._turns.waiting_by_model} - {AUTO})):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.cluster import cluster_status, member_record
+from lockstep.onhost.cluster import cluster_status, run_records
 from lockstep.onhost.core import (
     config,
     errors,
@@ -164,7 +164,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
             *watches.gpu.lines,
         ],
         unknown=unknown,
-        clusters=cluster_status.as_json(host, member_record.load(paths)),
+        clusters=cluster_status.as_json(host, run_records.recorded_runs(paths)),
         memory_holders=gpu_holders.foreign_holder_sentences(host, paths) if closely else None,
     )
 

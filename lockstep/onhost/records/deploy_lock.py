@@ -188,7 +188,7 @@ def _is_sent_program(process: Path) -> bool:
 
 def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:
     """Tell whether a deploy has ended and left this host between two generations."""
-    document = rollback_journal.load_begun(paths)
+    document = rollback_journal.unfinished_journal(paths)
     # Members of a cluster return together, when the deploy tells them.
     if document is None or document["rollout"]:
         return False

@@ -59,7 +59,7 @@ def note_before_change(
     record = generations.newest_record(paths)
     if record is None:
         return
-    document = load_begun(paths)
+    document = unfinished_journal(paths)
     if document is None or document["since"] != record["number"]:
         document = _new_document(paths, record)
     earlier_states = document["before"]
@@ -100,13 +100,13 @@ def finish(paths: layout.Paths) -> None:
 
     One without a new record has changed the newest generation further.
     """
-    document = load_begun(paths)
+    document = unfinished_journal(paths)
     record = generations.newest_record(paths)
     if document is None or record is None:
         return
     way_back: Document | None = document
     if document["since"] == record["number"]:
-        way_back = load_finished(paths)
+        way_back = newest_journal(paths)
         if way_back is not None:
             for part in ("before", "units"):
                 way_back[part] = {**document[part], **way_back[part]}
@@ -121,12 +121,12 @@ def discard(paths: layout.Paths) -> None:
     paths.begun_journal.unlink(missing_ok=True)
 
 
-def load_begun(paths: layout.Paths) -> Document | None:
+def unfinished_journal(paths: layout.Paths) -> Document | None:
     """Return the journal of a deploy that has not ended well, or None."""
     return _load(paths.begun_journal)
 
 
-def load_finished(paths: layout.Paths) -> Document | None:
+def newest_journal(paths: layout.Paths) -> Document | None:
     """Return the way back from the newest generation, or None."""
     document, record = _load(paths.journal), generations.newest_record(paths)
     return document if document and record and document.get("from") == record["digest"] else None

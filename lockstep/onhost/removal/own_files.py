@@ -9,7 +9,7 @@ from pathlib import Path
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts import files as file_facts
 from lockstep.onhost.facts import reader_helpers
-from lockstep.onhost.records import baseline, generations, ownership
+from lockstep.onhost.records import generations, original_state, ownership
 
 _STATE, _PROGRAMS = "/var/lib/lockstep-deploy", "/usr/local/lib/lockstep"
 #: Folders of ours that are removed with all in them; the record and the program follow later.
@@ -97,7 +97,7 @@ def program_folders(paths: layout.Paths, strange: Iterable[str]) -> list[str]:
 
 def folders_to_remove_whole(
     paths: layout.Paths,
-    record: baseline.Baseline,
+    record: original_state.Baseline,
     engines: str,
     keeps_data: bool,
     strange: Sequence[str] = (),
@@ -132,7 +132,7 @@ def _folder_without(root: Path, path: str, kept_paths: Iterable[str]) -> list[st
 
 
 def notes_in_hub_folder(
-    paths: layout.Paths, record: baseline.Baseline, hub_cache: str
+    paths: layout.Paths, record: original_state.Baseline, hub_cache: str
 ) -> list[str]:
     """Return the deploy's own entries in the hub's folder, about the models in it."""
     entries = [entry for name in _BESIDE for entry in _glob(paths.root, f"{hub_cache}/{name}")]
@@ -141,20 +141,22 @@ def notes_in_hub_folder(
     return entries
 
 
-def made_folders(paths: layout.Paths, record: baseline.Baseline) -> list[str]:
+def made_folders(paths: layout.Paths, record: original_state.Baseline) -> list[str]:
     """Return folders that a deploy made, the deepest first."""
     missing = [path for path, was in record.paths.items() if was is None]
     present_folders = [path for path in missing if _is_folder(paths.root / path.lstrip("/"))]
     return sorted(present_folders, key=lambda path: (-path.count("/"), path))
 
 
-def was_absent(record: baseline.Baseline, path: str) -> bool:
+def was_absent(record: original_state.Baseline, path: str) -> bool:
     """Tell whether the record says that nothing was there."""
     return record.paths.get(path, "unknown") is None
 
 
 def changed_folders(
-    paths: layout.Paths, record: baseline.Baseline, wanted_folders: Mapping[str, str]
+    paths: layout.Paths,
+    record: original_state.Baseline,
+    wanted_folders: Mapping[str, str],
 ) -> dict[str, str]:
     """Return mode and owners before of folders to which a deploy gave others that they still have.
 
@@ -165,7 +167,9 @@ def changed_folders(
     earlier_states = {}
     for path, now in wanted_folders.items():
         was = record.paths.get(path) or ""
-        if was.startswith("folder") and was != now == baseline.describe_path(paths.root, path):
+        if was.startswith("folder") and was != now == original_state.describe_path(
+            paths.root, path
+        ):
             earlier_states[path] = was
     return earlier_states
 

@@ -9,11 +9,16 @@ from pathlib import PurePosixPath
 from lockstep.onhost.core import errors, layout, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
-from lockstep.onhost.records import baseline, generations, ownership, package_changes
+from lockstep.onhost.records import (
+    generations,
+    original_state,
+    ownership,
+    package_changes,
+)
 from lockstep.onhost.removal import own_files
 from lockstep.onhost.removal.items import DATA, WEIGHTS, RemovalPlan
 from lockstep.onhost.systemd import units
-from lockstep.onhost.weights import downloaded_revisions as hub
+from lockstep.onhost.weights import own_snapshots as hub
 
 _UNITS = (".service", ".socket", ".timer")
 _TABLE = ("inet", "lockstep")
@@ -51,7 +56,7 @@ def make_removal_plan(
     paths: layout.Paths, docker: docker_api.Docker | None, settings: RemovalSettings
 ) -> RemovalPlan:
     """Make the plan of this host; `docker` is None if it has none."""
-    record = baseline.load(paths) or baseline.Baseline(whole=False)
+    record = original_state.load(paths) or original_state.Baseline(whole=False)
     plan = RemovalPlan()
     files = own_files.own_files_outside(paths, settings.scripts)
     _plan_units(paths, files, plan)
@@ -136,7 +141,10 @@ def _plan_docker_items(
 
 
 def _plan_weights(
-    paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
+    paths: layout.Paths,
+    record: original_state.Baseline,
+    settings: RemovalSettings,
+    plan: RemovalPlan,
 ) -> None:
     cache = paths.root / f"{settings.hub_cache}/hub".lstrip("/")
     notes = sorted(hub.notes_folder(cache).glob("*@*"))
@@ -156,7 +164,10 @@ def _plan_weights(
 
 
 def _plan_packages(
-    paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
+    paths: layout.Paths,
+    record: original_state.Baseline,
+    settings: RemovalSettings,
+    plan: RemovalPlan,
 ) -> None:
     package_record = package_changes.load(paths)
     staying = (
@@ -186,7 +197,10 @@ def _plan_packages(
 
 
 def _plan_originals(
-    paths: layout.Paths, record: baseline.Baseline, returning: Sequence[str], plan: RemovalPlan
+    paths: layout.Paths,
+    record: original_state.Baseline,
+    returning: Sequence[str],
+    plan: RemovalPlan,
 ) -> None:
     leaving = plan.names_to_remove("package")
     for path in returning:
@@ -206,12 +220,12 @@ def _plan_originals(
             )
 
 
-def _plan_settings(paths: layout.Paths, record: baseline.Baseline, plan: RemovalPlan) -> None:
+def _plan_settings(paths: layout.Paths, record: original_state.Baseline, plan: RemovalPlan) -> None:
     for key, was in record.sysctls.items():
         if (
             record.whole
             and was is not None
-            and baseline.present_kernel_setting(paths.root, key) != was
+            and original_state.present_kernel_setting(paths.root, key) != was
         ):
             plan.add_removals("setting", key, detail=was)
     drop_in = paths.root / "etc/sysctl.d/60-lockstep.conf"
@@ -221,13 +235,15 @@ def _plan_settings(paths: layout.Paths, record: baseline.Baseline, plan: Removal
         )
 
 
-def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan) -> None:
+def _plan_accounts(
+    record: original_state.Baseline, settings: RemovalSettings, plan: RemovalPlan
+) -> None:
     account_groups = record.accounts
     kept_accounts = {
         name for name, home in settings.accounts.items() if _is_home_kept(home, settings.keep)
     }
     for name, home in settings.accounts.items():
-        have = baseline.groups_of(name)
+        have = original_state.groups_of(name)
         if have is None:
             continue
         # An earlier version's account is known by its home, which no other account has.
@@ -240,12 +256,12 @@ def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: R
             plan.add_staying(f"account {name}", "it was here before")
     gone_accounts = plan.names_to_remove("account")
     if (
-        baseline.members_of_group(settings.group) is not None
+        original_state.members_of_group(settings.group) is not None
         and record.groups.get(settings.group) is None
     ):
         plan.add_removals("group", settings.group)
     for name, was in account_groups.items():
-        now = baseline.groups_of(name)
+        now = original_state.groups_of(name)
         if name in gone_accounts or now is None or not record.whole:
             continue
         for group in ((set(now) - set(was or ())) & set(record.groups)) - {settings.group}:
@@ -262,7 +278,7 @@ def _is_home_kept(home: str, keep: Sequence[str]) -> bool:
 
 
 def _plan_staying_things(
-    plan: RemovalPlan, keeps: bool, keeps_data: bool, record: baseline.Baseline
+    plan: RemovalPlan, keeps: bool, keeps_data: bool, record: original_state.Baseline
 ) -> None:
     if not record.whole:
         plan.unknown.insert(

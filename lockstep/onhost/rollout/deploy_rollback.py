@@ -23,7 +23,7 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
         0 done, also if nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
     """
     with rollout_lock.hold_switch_lock(paths):
-        document = rollback_journal.load_begun(paths)
+        document = rollback_journal.unfinished_journal(paths)
         # Members of a cluster return together, when the deploy tells them.
         if document is None or document["rollout"]:
             event_lines.say("nothing was kept here to return to")
@@ -43,7 +43,7 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
 def return_from_cluster_rollout(paths: layout.Paths, rollout: str, why: str) -> int:
     """Return from this member's part of a cluster's rollout of that id, and put `why` on record."""
     with rollout_lock.hold_switch_lock(paths):
-        document = rollback_journal.load_begun(paths)
+        document = rollback_journal.unfinished_journal(paths)
         if document is None or document["rollout"] != rollout:
             event_lines.say("nothing was changed here")
         else:

@@ -104,8 +104,8 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
 
     After a deploy that did not end well that is the newest record: the host's state before it.
     """
-    begun_document = rollback_journal.load_begun(paths)
-    document = begun_document or rollback_journal.load_finished(paths)
+    begun_document = rollback_journal.unfinished_journal(paths)
+    document = begun_document or rollback_journal.newest_journal(paths)
     if document is None or not generations.has_readable_record(paths, document["since"]):
         raise errors.Problem("there is no record of a previous generation to return to")
     rollback_journal.refuse_foreign(paths, document)
@@ -147,7 +147,7 @@ def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
     host = config.load_host(paths.models)
     if name in host.models:
         switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(name)
-    document = rollback_journal.load_begun(paths)
+    document = rollback_journal.unfinished_journal(paths)
     if document is None:
         event_lines.say("what there was before is not on record: nothing to return to")
     else:

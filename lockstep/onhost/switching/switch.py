@@ -142,7 +142,7 @@ class Switch:
         kills = watch_findings.load(self._paths).kills
         spares = [
             spare
-            for spare in self._replacement_models(model, self._hot_before(model))
+            for spare in self._models_to_fall_back_to(model, self._hot_before(model))
             if spare.cluster is None and spare.unit not in kills
         ]
         why = kills.get(model.unit)
@@ -212,7 +212,9 @@ class Switch:
             return errors.EXIT_FAILED
         spare = [
             spare.name
-            for spare in self._replacement_models(model, self._model_to_bring_back(model, state))
+            for spare in self._models_to_fall_back_to(
+                model, self._model_to_bring_back(model, state)
+            )
         ]
         self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
         return errors.EXIT_DONE
@@ -268,7 +270,7 @@ class Switch:
         if hot_change_under_way.load(self._paths).model_left_stopped:
             hot_change_under_way.record_hot_model(self._paths, None, None)
 
-    def _replacement_models(
+    def _models_to_fall_back_to(
         self, model: config.Model, previous: config.Model | None
     ) -> list[config.Model]:
         """Return the models to start instead of a model that does not start, best first."""
@@ -286,7 +288,7 @@ class Switch:
                 self._reset_failed_units()
                 self._record_hot_model(model.name, previous)
                 return errors.EXIT_DONE
-            for spare in self._replacement_models(model, previous):
+            for spare in self._models_to_fall_back_to(model, previous):
                 # A unit that restarts itself would come back beside the next one.
                 stop = partial(self._stop_units, tuple(tried_models))
                 tried_models.append(spare)

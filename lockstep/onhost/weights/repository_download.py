@@ -24,7 +24,7 @@ from lockstep.onhost.fetch import (
     resumable_download,
 )
 from lockstep.onhost.fetch.download_progress import Progress
-from lockstep.onhost.weights import downloaded_revisions, weights_spec, weights_state
+from lockstep.onhost.weights import own_snapshots, weights_spec, weights_state
 
 PROGRESS_S = 10.0
 EXIT_NO_ACCESS = 3
@@ -59,7 +59,7 @@ class WeightsStore:
     ) -> None:
         """Make one repository complete and report it as `description`; raise Problem on failure."""
         for part in repository.own_and_borrowed_parts:
-            downloaded_revisions.note_own_snapshot(
+            own_snapshots.note_own_snapshot(
                 self._spec.cache_dir, part.model.replace("/", "--"), part.revision
             )
         for part in repository.own_and_borrowed_parts:

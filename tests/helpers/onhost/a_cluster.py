@@ -30,9 +30,9 @@ from lockstep.onhost.cluster import (
     agent,
     cluster_start_in_deploy,
     member_client,
-    member_record,
     member_server,
     participant,
+    run_records,
 )
 from lockstep.onhost.core import clock, config, errors, http_client
 
@@ -221,8 +221,8 @@ class Spark(ModelHost):
         return str(self.systemd.state(unit)["ActiveState"])
 
     @property
-    def cluster_run(self) -> member_record.ClusterRun:
-        return member_record.load(self.paths)["pair"]
+    def cluster_run(self) -> run_records.ClusterRun:
+        return run_records.recorded_runs(self.paths)["pair"]
 
     def agent_state(self) -> member_client.Answer:
         """The agent's report of its state."""

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.fetch import content_claims, peer_client, peer_content_store, peer_server
+from lockstep.onhost.fetch import content_claims, content_for_peers, peer_client, peer_server
 
 TOKEN = "t" * 43
 
@@ -27,7 +27,7 @@ class Spark:
         for folder in (self.blobs, self.flat, content_claims.claims_folder(self.paths)):
             folder.mkdir(parents=True)
         self.offer()
-        store = peer_content_store.PeerStore(
+        store = content_for_peers.PeerStore(
             self.hub, (self.flat,), peer_client.folder_of_offers(self.paths)
         )
         # The store must find new content at once.

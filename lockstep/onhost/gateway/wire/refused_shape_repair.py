@@ -389,11 +389,11 @@ def _kind_of_message(item: Any) -> Kind:
     return "tool" if role in ("tool", "function") else "else"
 
 
-def _turns_of_chat(messages: Sequence[Any]) -> list[Turn]:
+def _parse_chat_turns(messages: Sequence[Any]) -> list[Turn]:
     return [Turn(_kind_of_message(message), message) for message in messages]
 
 
-def _turns_of_responses(items: Sequence[Any]) -> list[Turn]:
+def _parse_responses_turns(items: Sequence[Any]) -> list[Turn]:
     turns: list[Turn] = []
     for item in items:
         item_type = (item.get("type") or "message") if isinstance(item, Mapping) else None
@@ -409,7 +409,7 @@ def _turns_of_responses(items: Sequence[Any]) -> list[Turn]:
     return turns
 
 
-def _turns_of_anthropic(messages: Sequence[Any]) -> list[Turn]:
+def _parse_anthropic_turns(messages: Sequence[Any]) -> list[Turn]:
     turns: list[Turn] = []
     for place, message in enumerate(messages):
         kind, content = _kind_of_message(message), None
@@ -452,13 +452,13 @@ def _items_of_turns(turns: Iterable[Turn]) -> list[Any]:
 
 
 _FORMS: Mapping[Api, ConversationForm] = {
-    "openai": ConversationForm("messages", None, "content", _turns_of_chat, _items_of_turns),
+    "openai": ConversationForm("messages", None, "content", _parse_chat_turns, _items_of_turns),
     "responses": ConversationForm(
-        *("input", "instructions", "output", _turns_of_responses, _items_of_turns),
+        *("input", "instructions", "output", _parse_responses_turns, _items_of_turns),
         texts=("input_text", "output_text"),
         beside={"type": "message"},
     ),
     "anthropic": ConversationForm(
-        "messages", "system", "content", _turns_of_anthropic, _anthropic_messages_of
+        "messages", "system", "content", _parse_anthropic_turns, _anthropic_messages_of
     ),
 }

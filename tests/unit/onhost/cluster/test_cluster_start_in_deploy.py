@@ -132,4 +132,4 @@ def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
 def test_what_another_deploy_kept_is_not_returned_to(pair):
     assert deploy_rollback.return_from_cluster_rollout(pair[0].paths, "another", "why") == 0
     assert member_states(pair)[0] == (NEW, NEW, [])
-    assert rollback_journal.load_begun(pair[0].paths)["rollout"] == ID
+    assert rollback_journal.unfinished_journal(pair[0].paths)["rollout"] == ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.cli.cluster.status import judge_cluster
-from lockstep.onhost.cluster import cluster_status, member_record
+from lockstep.onhost.cluster import cluster_status, run_records
 from lockstep.onhost.core import config, topology
 
 MEMBERS = ["spark1", "spark2"]
@@ -70,7 +70,7 @@ def host(rank: int) -> config.HostConfig:
     return config.HostConfig("spark1", {"glm": model}, clusters={"pair": pair})
 
 
-def shown_lines(rank: int, cluster_run: member_record.ClusterRun) -> list[str]:
+def shown_lines(rank: int, cluster_run: run_records.ClusterRun) -> list[str]:
     return cluster_status.status_lines(
         cluster_status.as_json(host(rank), {"pair": cluster_run}), 1000.0
     )
@@ -78,7 +78,7 @@ def shown_lines(rank: int, cluster_run: member_record.ClusterRun) -> list[str]:
 
 def test_status_tells_when_the_last_token_came_and_who_is_silent():
     states = {"spark1": "hot", "spark2": "silent for 6 s"}
-    cluster_run = member_record.ClusterRun(
+    cluster_run = run_records.ClusterRun(
         "pair", "glm", "a", since=900.0, sign_time=988.0, members=states
     )
     head, *details = shown_lines(0, cluster_run)
@@ -93,13 +93,13 @@ def test_status_tells_when_the_last_token_came_and_who_is_silent():
 
 def test_status_says_why_a_group_ended_and_that_it_was_started_again():
     why = "a rank on spark2 ended by itself"
-    down = member_record.ClusterRun(
+    down = run_records.ClusterRun(
         "pair", "glm", "a", "down", since=100.0, reason=why, end_time=990.0
     )
     head, *details = shown_lines(0, down)
     assert "glm left down since " in head and head.endswith("(10 s)")
     assert details == [f"  {why}"]
-    again = member_record.ClusterRun("pair", "glm", "b", since=995.0, reason=why, starts=(1.0,))
+    again = run_records.ClusterRun("pair", "glm", "b", since=995.0, reason=why, starts=(1.0,))
     assert shown_lines(0, again)[1] == f"  started again 1 times; before: {why}"
 
 

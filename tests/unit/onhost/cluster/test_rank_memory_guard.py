@@ -9,18 +9,18 @@ import pytest
 from a_disk import Disk
 from a_model_host import UP, ModelHost
 
-from lockstep.onhost.cluster import member_record, rank_memory_guard
+from lockstep.onhost.cluster import rank_memory_guard, run_records
 from lockstep.onhost.core import clock, errors
 from lockstep.onhost.system import disk_read_ahead
 
-PART = member_record.SwitchPart("1", "anna", "spark1", "deep", None)
+PART = run_records.SwitchPart("1", "anna", "spark1", "deep", None)
 
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelHost]:
     """A host whose rank of `deep` has just started, with larger reads."""
     spark = ModelHost(tmp_path, monkeypatch, {"deep": {"start_timeout_s": 300}}, up="deep")
-    member_record.save_switch_part(spark.paths, PART.with_admitted("deep"))
+    run_records.save_switch_part(spark.paths, PART.with_admitted("deep"))
     yield spark
     spark.close()
 
@@ -28,9 +28,9 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelHost
 @pytest.mark.parametrize(
     ("end", "after_s"),
     [
-        (lambda spark: member_record.save_switch_part(spark.paths, None), 40),
+        (lambda spark: run_records.save_switch_part(spark.paths, None), 40),
         (
-            lambda spark: member_record.save_switch_part(spark.paths, PART.with_admitted("other")),
+            lambda spark: run_records.save_switch_part(spark.paths, PART.with_admitted("other")),
             40,
         ),
         (lambda spark: spark.systemd.unit("deep.service"), 40),

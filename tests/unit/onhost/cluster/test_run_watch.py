@@ -11,7 +11,7 @@ from a_cluster import GLM, OWN, SPARE, cluster_of
 from lab_servers import until
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.cluster import lone_rank_refusal, member_record
+from lockstep.onhost.cluster import lone_rank_refusal, run_records
 from lockstep.onhost.core import clock, errors, layout, switch_lock
 from lockstep.onhost.records import watch_findings
 from lockstep.units.agent_unit import RECORDS
@@ -191,7 +191,7 @@ def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
     assert pair[0].switch("glm")[0] == 0
     pair[0].kill_agent()
     cluster_run = pair[0].cluster_run
-    member_record.save(pair[0].paths, replace(cluster_run, cluster="old"))
+    run_records.save(pair[0].paths, replace(cluster_run, cluster="old"))
     pair[0].power_on()
     for path in (pair[0].paths.clusters, pair[0].paths.clusters_on_disk):
         assert list(json.loads(path.read_text())["runs"]) == ["pair"]
@@ -215,8 +215,8 @@ def test_where_the_agent_notes_is_what_a_deploy_removes():
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     paths = layout.Paths(tmp_path)
     paths.clusters_on_disk.mkdir(parents=True)
-    member_record.save(paths, member_record.ClusterRun("pair", "glm", "run"))
-    assert member_record.load(paths)["pair"].model == "glm"
+    run_records.save(paths, run_records.ClusterRun("pair", "glm", "run"))
+    assert run_records.recorded_runs(paths)["pair"].model == "glm"
     assert "a boot will forget how it stands" in capsys.readouterr().out
 
 

@@ -6,7 +6,7 @@ import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of
 from lab_servers import until
 
-from lockstep.onhost.cluster import member_record as cluster_runs
+from lockstep.onhost.cluster import run_records as cluster_runs
 from lockstep.onhost.cluster import switch_participants as cluster_plan
 from lockstep.onhost.cluster import switch_transaction
 from lockstep.onhost.core import clock, config, errors, switch_lock

@@ -202,7 +202,7 @@ def test_a_later_peer_is_not_waited_for(first_spark, tmp_path):
 def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(
     first_spark, monkeypatch
 ):
-    monkeypatch.setattr("lockstep.onhost.fetch.peer_content_store._FRESH_S", 0.0)
+    monkeypatch.setattr("lockstep.onhost.fetch.content_for_peers._FRESH_S", 0.0)
     first_spark.offer(weights=[NAME])
     assert first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
     with content_claims.hold_claim(first_spark.paths, "weights", ["0" * 64]) as claim:

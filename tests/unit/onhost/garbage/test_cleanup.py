@@ -16,7 +16,7 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
 from lockstep.onhost.records import deploy_lock, generations, json_records
 from lockstep.onhost.switching import hot_change_under_way
-from lockstep.onhost.weights import downloaded_revisions
+from lockstep.onhost.weights import own_snapshots
 
 # None is a part of another.
 ENGINES = tuple(f"{letter}1" * 6 for letter in "abc")
@@ -85,7 +85,7 @@ def spark(tmp_path, monkeypatch):
         def fetch(self, commit: str, *, is_noted: bool = True) -> None:
             """A snapshot with one file of its own and one that all revisions share."""
             if is_noted:
-                downloaded_revisions.note_own_snapshot(self.cache, MODEL, commit)
+                own_snapshots.note_own_snapshot(self.cache, MODEL, commit)
             snapshot = self.cache / f"models--{MODEL}/snapshots/{commit}"
             snapshot.mkdir(parents=True)
             for name, blob in (("own", f"own-{commit[0]}"), ("shared", "shared")):
@@ -208,8 +208,8 @@ def test_what_is_not_ours_is_not_even_looked_at(spark):
 
 def test_a_snapshot_that_was_there_before_is_not_noted_as_ours(spark):
     spark.fetch("d" * 40, is_noted=False)
-    downloaded_revisions.note_own_snapshot(spark.cache, MODEL, "d" * 40)
-    assert not (downloaded_revisions.notes_folder(spark.cache) / f"{MODEL}@{'d' * 40}").exists()
+    own_snapshots.note_own_snapshot(spark.cache, MODEL, "d" * 40)
+    assert not (own_snapshots.notes_folder(spark.cache) / f"{MODEL}@{'d' * 40}").exists()
 
 
 def test_with_a_revision_go_its_names_its_stamp_and_its_merged_folder(spark):
@@ -229,7 +229,7 @@ def test_with_a_revision_go_its_names_its_stamp_and_its_merged_folder(spark):
 
 
 def test_the_last_revision_takes_the_repository_with_it(spark):
-    downloaded_revisions.note_own_snapshot(spark.cache, "org--other", "f" * 40)
+    own_snapshots.note_own_snapshot(spark.cache, "org--other", "f" * 40)
     snapshot = spark.cache / "models--org--other/snapshots" / ("f" * 40)
     snapshot.mkdir(parents=True)
     spark.remove()

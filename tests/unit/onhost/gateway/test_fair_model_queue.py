@@ -298,7 +298,7 @@ def test_the_last_who_leaves_before_the_switch_began_cancels_it():
         house.leaves(waiter)
     house.look(LEAST_S)
     assert house.started_models == []
-    assert house.turns.has_no_work
+    assert house.turns.has_no_waiter_or_switch
 
 
 def test_nobody_passes_to_an_engine_that_is_being_stopped():
@@ -402,4 +402,4 @@ def test_who_can_no_longer_be_looked_after_is_refused():
     waiter = house.comes("mistral")
     house.turns.refuse_all_waiting("nobody looks")
     assert words(waiter) == "nobody looks"
-    assert house.turns.has_no_work
+    assert house.turns.has_no_waiter_or_switch

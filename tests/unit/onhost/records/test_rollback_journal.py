@@ -61,7 +61,7 @@ def texts(paths: layout.Paths, *names: str) -> list[str | None]:
 
 
 def return_from_deploy(paths: layout.Paths) -> None:
-    document = rollback_journal.load_begun(paths)
+    document = rollback_journal.unfinished_journal(paths)
     assert document is not None
     rollback_journal.restore_files(paths, document)
     rollback_journal.discard(paths)
@@ -145,7 +145,7 @@ def test_units_are_noted_as_they_ran_before_the_first_change(
     write(paths, "new", UNIT)
     systemd.unit("a.service")
     write(paths, "newer", UNIT)
-    document = rollback_journal.load_begun(paths)
+    document = rollback_journal.unfinished_journal(paths)
     assert document is not None
     assert document["units"] == {"a.service": {"enabled": True, "up": True}}
     assert rollback_journal.absent_units(document) == {"a.service"}
@@ -154,7 +154,7 @@ def test_units_are_noted_as_they_ran_before_the_first_change(
 @pytest.mark.parametrize("name", ["cluster-pair.key", "peer-agent-spark1.pem", "api-key"])
 def test_no_secret_is_copied(paths: layout.Paths, name: str) -> None:
     write(paths, "secret", f"/etc/lockstep/secrets/{name}", "/etc/a")
-    document = rollback_journal.load_begun(paths)
+    document = rollback_journal.unfinished_journal(paths)
     assert document is not None and list(document["before"]) == ["/etc/a"]
     assert stat.S_IMODE(paths.begun_journal.stat().st_mode) == 0o600
 
@@ -162,7 +162,7 @@ def test_no_secret_is_copied(paths: layout.Paths, name: str) -> None:
 def test_a_first_deploy_has_nothing_to_return_to(tmp_path: Path, systemd: FakeSystemd) -> None:
     paths = layout.Paths(tmp_path / "host")
     rollback_journal.note_before_change(paths, ["/etc/a"])
-    assert rollback_journal.load_begun(paths) is None and not paths.state.exists()
+    assert rollback_journal.unfinished_journal(paths) is None and not paths.state.exists()
 
 
 def test_the_way_back_from_a_generation_has_all_that_its_deploys_changed(
@@ -170,7 +170,7 @@ def test_the_way_back_from_a_generation_has_all_that_its_deploys_changed(
 ) -> None:
     write(paths, "one", "/etc/a", "/etc/b")
     rollback_journal.finish(paths)
-    assert rollback_journal.load_finished(paths) is None, (
+    assert rollback_journal.newest_journal(paths) is None, (
         "how the first generation came is not known"
     )
     write(paths, "two", "/etc/a")
@@ -179,8 +179,8 @@ def test_the_way_back_from_a_generation_has_all_that_its_deploys_changed(
     # Other files of the same generation, as of another Lockstep.
     write(paths, "three", "/etc/a", "/etc/b")
     rollback_journal.finish(paths)
-    assert rollback_journal.load_begun(paths) is None
-    document = rollback_journal.load_finished(paths)
+    assert rollback_journal.unfinished_journal(paths) is None
+    document = rollback_journal.newest_journal(paths)
     assert document is not None and document["since"] == 1
     rollback_journal.restore_files(paths, document)
     assert texts(paths, "/etc/a", "/etc/b") == ["one", "one"]
@@ -192,7 +192,7 @@ def test_the_way_back_of_another_generation_is_none(paths: layout.Paths) -> None
     rollback_journal.finish(paths)
     # A Lockstep from before the journal.
     add_generation(paths, "three")
-    assert rollback_journal.load_finished(paths) is None
+    assert rollback_journal.newest_journal(paths) is None
 
 
 def test_the_journal_of_a_deploy_that_was_cut_off_goes_on_in_the_next(paths: layout.Paths) -> None:
@@ -206,7 +206,7 @@ def test_the_journal_of_a_deploy_that_was_cut_off_goes_on_in_the_next(paths: lay
 
 def test_one_that_another_version_wrote_otherwise_counts_as_missing(paths: layout.Paths) -> None:
     paths.begun_journal.write_text(json.dumps({"since": 1}))
-    assert rollback_journal.load_begun(paths) is None
+    assert rollback_journal.unfinished_journal(paths) is None
 
 
 def test_the_writer_of_files_notes_files_links_and_removals_first(

@@ -31,7 +31,7 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     assert spark.unit_state == (NEW, NEW, True)
     assert spark.active == [QWEN]
     assert hot_change_under_way.load(spark.paths).rollout is None
-    assert rollback_journal.load_begun(spark.paths), "a later step may fail"
+    assert rollback_journal.unfinished_journal(spark.paths), "a later step may fail"
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
@@ -126,7 +126,7 @@ def test_what_was_kept_first_is_what_one_returns_to(spark):
     spark.begin()
     spark.unit(NEW)
     spark.deploy()
-    rollback_journal.restore_files(spark.paths, rollback_journal.load_begun(spark.paths))
+    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
     assert spark.unit_state == (OLD, OLD, False)
 
 
@@ -137,7 +137,7 @@ def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
     spark.unit(NEW)
     spark.begin()
     spark.unit("c" * 16)
-    rollback_journal.restore_files(spark.paths, rollback_journal.load_begun(spark.paths))
+    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
     assert spark.unit_state[0] == NEW
 
 
@@ -146,7 +146,7 @@ def test_modes_are_kept(spark):
     path.chmod(0o640)
     spark.begin()
     path.chmod(0o600)
-    rollback_journal.restore_files(spark.paths, rollback_journal.load_begun(spark.paths))
+    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert stat.S_IMODE(spark.paths.begun_journal.stat().st_mode) == 0o600
 
@@ -239,7 +239,9 @@ def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
     foreign_file.parent.mkdir()
     foreign_file.write_text("#!/bin/sh\n")
     with pytest.raises(errors.Problem, match="nothing was changed"):
-        rollback_journal.restore_files(spark.paths, rollback_journal.load_begun(spark.paths))
+        rollback_journal.restore_files(
+            spark.paths, rollback_journal.unfinished_journal(spark.paths)
+        )
     assert foreign_file.exists() and spark.unit_state[0] == NEW
 
 
@@ -264,7 +266,7 @@ def test_the_program_notes_what_it_is_told_to(spark, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(request)))
     spark.begin()
     assert rollout.main(["note"], spark.paths) == 0
-    document = rollback_journal.load_begun(spark.paths)
+    document = rollback_journal.unfinished_journal(spark.paths)
     assert document["before"]["/etc/absent"] is None
     assert OLD in document["before"][f"/etc/systemd/system/{QWEN}"]["text"]
     assert (document["points"], document["since"], document["rollout"]) == (OLD, 1, "id")

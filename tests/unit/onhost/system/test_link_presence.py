@@ -10,7 +10,7 @@ import pytest
 from a_model import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
-from lockstep.onhost.cluster import lone_rank_refusal, member_record, member_server
+from lockstep.onhost.cluster import lone_rank_refusal, member_server, run_records
 from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
@@ -44,8 +44,8 @@ def unplug(paths: layout.Paths) -> None:
 
 
 def admit_model(paths: layout.Paths) -> None:
-    part = member_record.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
-    member_record.save_switch_part(paths, part)
+    part = run_records.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    run_records.save_switch_part(paths, part)
 
 
 def test_no_rank_starts_with_a_device_that_is_not_there(paths):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.records import baseline
+from lockstep.onhost.records import original_state
 
 ASKED = {
     "paths": ["/data", "/etc/lockstep.d"],
@@ -27,9 +27,9 @@ def paths(tmp_path: Path) -> layout.Paths:
 
 
 def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
-    assert baseline.unrecorded_items(paths, ASKED) == ASKED
-    baseline.record_items(paths, ASKED)
-    record = baseline.load(paths)
+    assert original_state.unrecorded_items(paths, ASKED) == ASKED
+    original_state.record_items(paths, ASKED)
+    record = original_state.load(paths)
     assert record and record.whole
     assert record.paths["/data"] and record.paths["/data"].startswith("folder 0750 ")
     assert record.paths["/etc/lockstep.d"] is None
@@ -37,14 +37,14 @@ def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
     assert record.accounts[getpass.getuser()] is not None
     assert record.sysctls == {"vm.swappiness": "60", "vm.none": None}
     assert paths.baseline.stat().st_mode & 0o777 == 0o600
-    assert baseline.unrecorded_items(paths, ASKED) == {}
+    assert original_state.unrecorded_items(paths, ASKED) == {}
 
     (paths.root / "proc/sys/vm/swappiness").write_text("10\n")
     (paths.root / "etc/lockstep.d").mkdir(parents=True)
     more = {**ASKED, "sysctls": ["vm.swappiness", "vm.later"]}
-    assert baseline.unrecorded_items(paths, more)["sysctls"] == ["vm.later"]
-    baseline.record_items(paths, more)
-    again = baseline.load(paths)
+    assert original_state.unrecorded_items(paths, more)["sysctls"] == ["vm.later"]
+    original_state.record_items(paths, more)
+    again = original_state.load(paths)
     assert again and again.sysctls == {**record.sysctls, "vm.later": None}
     assert again.paths == record.paths and again.whole
 
@@ -59,13 +59,13 @@ def test_a_host_that_an_earlier_version_deployed_is_known_by_its_program(
 ) -> None:
     (paths.root / path).parent.mkdir(parents=True)
     (paths.root / path).touch()
-    baseline.record_items(paths, ASKED)
-    record = baseline.load(paths)
+    original_state.record_items(paths, ASKED)
+    record = original_state.load(paths)
     assert record and record.whole is whole
 
 
 def test_the_question_has_every_folder_above_but_none_of_ours() -> None:
-    parent_paths = baseline.with_parent_folders(
+    parent_paths = original_state.with_parent_folders(
         ["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"]
     )
     assert parent_paths == [

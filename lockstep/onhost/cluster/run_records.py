@@ -108,7 +108,7 @@ class MemberRecord:
     part: SwitchPart | None = None
 
 
-def load(paths: layout.Paths) -> dict[str, ClusterRun]:
+def recorded_runs(paths: layout.Paths) -> dict[str, ClusterRun]:
     """Return the last run of each cluster; {} if nothing is known."""
     return _load_member_record(paths.clusters).runs
 
@@ -146,7 +146,9 @@ def end_runs_before_boot(paths: layout.Paths, host: config.HostConfig) -> None:
     with _writing:
         is_rebooted = not paths.clusters.exists()
         cluster_runs = (
-            _load_member_record(paths.clusters_on_disk).runs if is_rebooted else load(paths)
+            _load_member_record(paths.clusters_on_disk).runs
+            if is_rebooted
+            else recorded_runs(paths)
         )
         own_runs = {
             name: cluster_run for name, cluster_run in cluster_runs.items() if name in host.clusters
@@ -169,7 +171,7 @@ def record_finished_switch(
 ) -> None:
     """Record that a switch is done: `hot` is hot here, and other runs of clusters are over."""
     cluster = host.cluster_of_model(hot) if hot else None
-    cluster_runs = load(paths)
+    cluster_runs = recorded_runs(paths)
     for cluster_run in cluster_runs.values():
         # A restart after a fault is no decision against the cluster.
         is_decision = part.user != WATCH and cluster_run.state != SWITCHED_OFF
@@ -194,7 +196,7 @@ def mark_for_restart(
     paths: layout.Paths, cluster: topology.Cluster, part: SwitchPart, reason: str
 ) -> None:
     """Record that rank 0 must restart a cluster that was hot before an undone switch."""
-    cluster_run = load(paths).get(cluster.name)
+    cluster_run = recorded_runs(paths).get(cluster.name)
     if cluster_run is None:
         cluster_run = ClusterRun(cluster.name, str(part.previous), part.switch)
     state = ENDED_BY_FAULT if cluster.rank else RECOVERING
