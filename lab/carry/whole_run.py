@@ -15,9 +15,9 @@ The steps of a cluster need two GPUs, and a deploy for both:
 both at once, by a second call with `--host spark2` and a copy of OUT.
 
 `--here` takes the lab that LOCKSTEP_LAB names, which is up, with the programs of this checkout and
-without a GPU: `--inventory inventories/lab.py --model tiny --port 8000 --second qwen`, and for the
-steps of a cluster `--inventory inventories/lab_cluster.py --hosts 2`. So the program can be tried
-without a GPU.
+without a GPU: `--inventory inventories/lab.py --model tiny --recipe tiny-qwen3 --port 8000
+--second qwen`, and for the steps of a cluster `--inventory inventories/lab_cluster.py --hosts 2`.
+So the program can be tried without a GPU.
 
 exit codes: 0 all that was begun is measured, 1 a step failed, 2 wrong use
 """
@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.carry.steps import changes, cluster, faults, gpu, requests, serving
+from lab.carry.steps import changes, cluster, faults, gpu, image, requests, serving
 from lab.carry.steps.run import TOP, Figures, Run, StepFailure
 
 #: Step: its function, its limit in seconds, its usual seconds, and steps that it needs.
@@ -73,6 +73,9 @@ STEPS: dict[str, tuple[Callable[[Run], Figures], int, int, tuple[str, ...]]] = {
     "cluster-sense": (cluster.sense, 60, 10, ("cluster-switch",)),
     "cluster-killed": (cluster.rank_killed, 400, 150, ("cluster-switch",)),
     "cluster-none": (cluster.none, 60, 10, ("cluster-switch",)),
+    # Last, because they deploy one host alone, and members of a cluster must be alike.
+    "image-push": (image.push, 300, 70, ("deploy",)),
+    "image-recipe": (image.recipe, 500, 220, ("image-push",)),
 }
 #: Steps that make a lab on a machine with a GPU.
 _TO_A_LAB = ("assemble", "train", "wheels", "up")
@@ -176,6 +179,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", default="trained", help="the model of most steps")
     parser.add_argument("--port", type=int, default=8001, help="the port of its engine")
     parser.add_argument("--folder", default="trained-qwen3", help="its repository's name")
+    parser.add_argument("--recipe", default="trained-qwen3-cuda", help="its recipe")
     parser.add_argument("--second", default="tiny", help="the model of the switches")
     parser.add_argument("--vectors", default="vectors", help="the model of the vectors")
     parser.add_argument("--pair", default="pair", help="the model of the cluster")

@@ -28,8 +28,8 @@ def options(host: Host, machine: Path = Path("/")) -> list[str]:
 
     The driver's files go, read-only, where Ubuntu's packages of the driver put them: the stand-in
     for nvidia-smi lies below the real one, and the stand-in for CUDA below the toolkit. The
-    programs of the container toolkit stay stand-ins. ``machine`` is the root of this machine's
-    files.
+    programs of the container toolkit stay stand-ins, whose work for `--gpus` the lab's runc does.
+    ``machine`` is the root of this machine's files.
 
     Raises ``LabError`` where the machine has no working driver.
     """

@@ -178,6 +178,9 @@ class ClusterMembers:
             # The log then has NCCL's choice, which `lockstep cluster check` reads.
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET",
+            # NCCL writes to C's stdout, which keeps its lines until the rank ends. This takes away
+            # Python's buffer and C's.
+            "PYTHONUNBUFFERED": "1",
         }
         if engine.address_variable:
             variables[engine.address_variable] = self.address

@@ -47,7 +47,8 @@ def flags_changed(run: Run) -> Figures:
     run.on_host("sudo rm -f /run/whole-run-stop")
     clients = run.begin_probe("busy", run.options.model, "280")
     time.sleep(2)
-    figures_of_deploy = run.deploy(run.changed_inventory({"max_num_seqs": 8}))
+    changed_models = {run.options.model: {"overrides": {"max_num_seqs": 8}}}
+    figures_of_deploy = run.deploy(run.changed_inventory(changed_models))
     time.sleep(3)
     run.on_host("sudo touch /run/whole-run-stop")
     asked = figures(run.end(clients))

@@ -8,6 +8,11 @@ import subprocess
 import time
 
 from lab.carry.steps.run import ON_HOST, VENV, Figures, Run, StepFailure, figures
+from lab.carry.steps.serving import SITE
+
+#: What `vllm bench serve` imports and the engine's environment lacks: parts of `vllm[bench]`, as
+#: this machine has them.
+_BENCH = ("pandas", "dateutil", "six.py")
 
 
 def sense(run: Run) -> Figures:
@@ -58,12 +63,19 @@ def bench(run: Run) -> Figures:
 
 
 def ruler(run: Run) -> Figures:
-    """Lockstep's client and `vllm bench serve` in turn, on the host, at 1 and 8 streams."""
+    """Lockstep's client and `vllm bench serve` in turn, on the host, at 1 and 8 streams.
+
+    The engine's environment has no pandas, which the second one needs. This machine's own is in
+    PYTHONPATH for this command.
+    """
     run.make_hot(run.options.model)
     archive = run.out / "archive.tar"
     run.machine(
         "tar", "-C", str(run.checkout), "-cf", str(archive), "lockstep", "benchmarks", "catalogue"
     )
+    if not run.options.here:
+        site = run.machine("python3", "-c", SITE).strip()
+        run.machine("tar", "-C", site, "-rf", str(archive), *_BENCH)
     with archive.open("rb") as file:
         subprocess.run(
             run.command(["lockstep", "lab", "ssh", run.host, "--", "mkdir -p r && tar -x -C r"]),

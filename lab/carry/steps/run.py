@@ -25,15 +25,21 @@ ON_HOST = "sudo python3 /usr/local/lib/lockstep"
 APPS = "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader"
 Figures = dict[str, Any]
 
-#: An inventory that is another one with other data of one model.
+#: An inventory that is another one with other data of some models, and recipes of more folders.
 CHANGED = """
 import runpy
 from lockstep.deploy.checked import checked
 
 _hosts, _ = runpy.run_path({original!r})[{group!r}]
+_models = {models!r}
 {group} = checked(__file__, [
-    (name, {{**data, "models": {{**data["models"], {model!r}:
-        {{**data["models"][{model!r}], "overrides": {overrides!r}}}}}}})
+    (name, {{
+        **data,
+        "models": {{**data["models"], **{{
+            model: {{**data["models"].get(model, {{}}), **keys}} for model, keys in _models.items()
+        }}}},
+        "recipe_folders": (*data["recipe_folders"], *{recipe_folders!r}),
+    }})
     for name, data in _hosts
 ])
 """
@@ -215,12 +221,14 @@ class Run:
         names = ("operations", "changed", "failed", "unchanged")
         return {"seconds": seconds, **dict(zip(names, counts, strict=False))}
 
-    def changed_inventory(self, overrides: Figures) -> str:
-        """Path, for the operator, of the inventory with other flags of the model's engine."""
+    def changed_inventory(
+        self, models: Mapping[str, Figures], recipe_folders: Sequence[str] = ()
+    ) -> str:
+        """Path, for the operator, of the inventory with other data of these models."""
         original = Path(self.options.inventory)
         text = CHANGED.format(
-            original=str(original), group=original.stem, model=self.options.model,
-            overrides=overrides,
+            original=str(original), group=original.stem, models=dict(models),
+            recipe_folders=tuple(recipe_folders),
         )  # fmt: skip
         folder = "measured/whole-run"
         (self.checkout / folder).mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +21,18 @@ from lockstep.onhost.engines import ENGINES
 
 VLLM, SGLANG = ENGINES["vllm"], ENGINES["sglang"]
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
-# What NCCL is to write into the log.
-SAID = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+# What NCCL is to write into the log, and at once.
+SAID = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "PYTHONUNBUFFERED": "1"}
+
+#: Writes a line as NCCL does, and then waits.
+_IN_C = """
+import ctypes, multiprocessing, time
+def write():
+    ctypes.CDLL(None).puts(b"NCCL INFO Using network Socket")
+    time.sleep(60)
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=write).start()
+"""
 PAIR = {"pair": {"hosts": ("spark-1", "spark-2")}}
 
 
@@ -259,3 +275,20 @@ def test_rdma_devices_are_those_of_dgx_os_unless_the_data_say_otherwise() -> Non
         "enP2p1s0f0np0": "roceP2p1s0f0",
         "host0": "mlx5_0",
     }
+
+
+def test_a_line_that_c_writes_in_a_rank_is_read_at_once_and_not_at_the_ranks_end(
+    tmp_path: Path,
+) -> None:
+    rank = tmp_path / "rank.py"
+    rank.write_text(_IN_C)
+    variables = {"PATH": os.environ["PATH"], **group(0).environment(VLLM)}
+    with subprocess.Popen(
+        [sys.executable, rank], stdout=subprocess.PIPE, env=variables, start_new_session=True
+    ) as process:
+        assert process.stdout
+        try:
+            has_line, _, _ = select.select([process.stdout], [], [], 20)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+        assert has_line and b"Using network Socket" in process.stdout.readline()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import runpy
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from lab.core.state import Lab, hosts
 from lab.host import disk, gpu
 from lab.host.machine import Machine
 
+RUNC = Path(gpu.__file__).parents[1] / "guest/root/usr/lib/lockstep-lab/runc"
 TRIPLET = f"{platform.machine()}-linux-gnu"
 
 
@@ -123,3 +126,34 @@ def test_a_host_with_a_gpu_has_its_cdi_file_and_the_drivers_settings(
     assert words[-1] == f"--bind-ro={disk.SEEN_AS}/nvidia-parameters:{settings}"
     text = (lab.host_folder(every[0]) / "kept/nvidia-parameters").read_text()
     assert text == "ModifyDeviceFiles: 0\n"
+
+
+def test_docker_run_with_gpus_gives_a_container_the_gpu_of_its_host_by_the_cdi_file(
+    tmp_path: Path,
+) -> None:
+    fit = runpy.run_path(str(RUNC))["fit"]
+    cdi, bundle = tmp_path / "nvidia.yaml", tmp_path / "config.json"
+    cdi.write_text(gpu.cdi_file(["--bind=/dev/null:/dev/null", "--bind-ro=/x/libcuda.so.1:/y"]))
+    hook = {"hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}}
+    node = {"type": "c", "major": 1, "minor": 3}
+    for old_config, has_gpu in ((hook, True), ({}, False)):
+        bundle.write_text(json.dumps(old_config))
+        fit(str(tmp_path), str(cdi))
+        config = json.loads(bundle.read_text())
+        devices = config["linux"].get("devices", [])
+        assert [device.items() >= {"path": "/dev/null", **node}.items() for device in devices] == (
+            [True] if has_gpu else []
+        )
+        rules = [{"allow": True, "access": "rwm", **node}] if has_gpu else []
+        assert config["linux"]["resources"]["devices"] == rules
+        driver = [mount for mount in config["mounts"] if mount["destination"] == "/y"]
+        assert [mount["source"] for mount in driver] == (["/y"] if has_gpu else [])
+
+
+def test_the_cdi_file_of_a_stand_in_gives_a_container_nothing(tmp_path: Path) -> None:
+    guest = RUNC.parents[3]
+    (tmp_path / "config.json").write_text(
+        json.dumps({"hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}})
+    )
+    runpy.run_path(str(RUNC))["fit"](str(tmp_path), str(guest / "etc/cdi/nvidia.yaml"))
+    assert "devices" not in json.loads((tmp_path / "config.json").read_text())["linux"]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import runpy
+import subprocess
 import sys
+import threading
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from lab.carry import whole_run
+from lab.carry.steps import image
 
 
 def _measure(run: whole_run.Run) -> dict[str, Any]:
@@ -123,3 +129,76 @@ def test_a_command_that_hangs_is_ended_with_its_children_at_the_limit_of_its_ste
     code, results = _run(monkeypatch, tmp_path)
     assert code == 1 and "not within the step's limit" in results["hangs"]["reason"]
     assert "begun" in (tmp_path / "hangs.txt").read_text()
+
+
+def test_the_changed_inventory_has_other_data_of_models_one_model_more_and_its_recipes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = {"models": {"tiny": {"recipe": "tiny-qwen3", "port": 8000}}, "recipe_folders": ("a",)}
+    original = tmp_path / "site.py"
+    original.write_text(f"site = ([('spark1', {data!r})], {{}})")
+    monkeypatch.setattr("lockstep.deploy.checked.checked", lambda _, hosts: (hosts, {}))
+    monkeypatch.setenv("LAB", str(tmp_path))
+
+    def change(run: whole_run.Run) -> dict[str, Any]:
+        """A step that changes the inventory."""
+        changes = {"tiny": {"port": 8001}, "other": {"recipe": "in-image"}}
+        return {"path": run.changed_inventory(changes, ("b",))}
+
+    monkeypatch.setattr(whole_run, "STEPS", {"changes": (change, 10, 1, ())})
+    _, results = _run(monkeypatch, tmp_path / "out", "--inventory", str(original))
+    path = tmp_path / "checkout" / results["changes"]["figures"]["path"]
+    hosts, _ = runpy.run_path(str(path))["site"]
+    assert hosts == [
+        (
+            "spark1",
+            {
+                "models": {
+                    "tiny": {"recipe": "tiny-qwen3", "port": 8001},
+                    "other": {"recipe": "in-image"},
+                },
+                "recipe_folders": ("a", "b"),
+            },
+        )
+    ]
+
+
+#: A registry that keeps what is put into it.
+class _Registry(BaseHTTPRequestHandler):
+    contents: ClassVar[dict[str, bytes]] = {}
+
+    def do_POST(self) -> None:
+        self.send_response(202)
+        self.send_header("Location", f"http://{self.headers['Host']}{self.path}1?state=x")
+        self.end_headers()
+
+    def do_PUT(self) -> None:
+        place = self.path.rpartition("digest=")[2]
+        self.contents[place] = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(201)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_tar_is_put_into_a_registry_as_an_image_whose_digests_hold(tmp_path: Path) -> None:
+    layer = tmp_path / "layer.tar"
+    layer.write_bytes(b"files" * 1000)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Registry) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = [f"127.0.0.1:{server.server_port}", "a/b", "1", str(layer), "amd64", "PATH=/bin"]
+        process = subprocess.run(
+            [sys.executable, "-", *words], input=image.PUSH, capture_output=True, text=True
+        )
+        server.shutdown()
+    assert process.returncode == 0, process.stderr
+    manifest = _Registry.contents["/v2/a/b/manifests/1"]
+    assert json.loads(process.stdout)["digest"] == f"sha256:{sha256(manifest).hexdigest()}"
+    document = json.loads(manifest)
+    for part in (document["config"], *document["layers"]):
+        blob = _Registry.contents[part["digest"]]
+        assert (f"sha256:{sha256(blob).hexdigest()}", len(blob)) == (part["digest"], part["size"])
+    config = json.loads(_Registry.contents[document["config"]["digest"]])
+    assert config["rootfs"]["diff_ids"] == [document["layers"][0]["digest"]]
+    assert config["config"]["Env"] == ["PATH=/bin"]

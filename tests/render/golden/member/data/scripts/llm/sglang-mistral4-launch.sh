@@ -49,6 +49,7 @@ exec /usr/bin/docker run \
   --env NCCL_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_DEBUG=INFO \
   --env NCCL_DEBUG_SUBSYS=INIT,NET \
+  --env PYTHONUNBUFFERED=1 \
   --env NCCL_NET=IB \
   --env NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0 \
   127.0.0.1:7078/docker.io/lmsysorg/sglang@sha256:3333333333333333333333333333333333333333333333333333333333333333 sglang serve \

@@ -51,6 +51,7 @@ exec /usr/bin/docker run \
   --env NCCL_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_DEBUG=INFO \
   --env NCCL_DEBUG_SUBSYS=INIT,NET \
+  --env PYTHONUNBUFFERED=1 \
   --env VLLM_HOST_IP=10.77.0.11 \
   --env NCCL_NET=IB \
   --env NCCL_IB_HCA=rocep1s0f0,roceP2p1s0f0 \
