@@ -44,7 +44,7 @@ def adopt(inventory: Path, hosts: tuple[str, ...]) -> int:
 
 
 def _read_engines(host: Host) -> tuple[Any, str]:
-    document = remote_exec.program_input("engine.adoptable_engines", adopted_recipe.ways())
+    document = remote_exec.program_input("engine.foreign_engines", adopted_recipe.ways())
     argv = ["sudo", "-n", *remote_exec.COMMAND]
     return ask(host.login, argv, text=document, limit_s=_LIMIT_S).json()
 

@@ -16,7 +16,7 @@ from lockstep.checkpoints.known_checkpoints import USUAL, Knowledge, KnownCheckp
 from lockstep.checkpoints.quantisation import scheme_of
 from lockstep.core.findings import Finding
 from lockstep.fit.fit import UNSAID, Minimums, checkpoint_of
-from lockstep.onhost.engine.adoptable_engines import engine_start_index
+from lockstep.onhost.engine.foreign_engines import engine_start_index
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command

@@ -30,7 +30,7 @@ def recipe_name(engine_found: dict[str, Any]) -> str:
 
 
 def recipe(engine_found: dict[str, Any], host: str) -> str:
-    """Return the text of a recipe file for a find of `lockstep.onhost.engine.adoptable_engines`.
+    """Return the text of a recipe file for a find of `lockstep.onhost.engine.foreign_engines`.
 
     The recipe need not be valid: `lockstep recipe check` judges that.
 

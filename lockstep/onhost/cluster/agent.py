@@ -91,7 +91,7 @@ class Agent:
             "prepare": self.member.join_switch,
             "drop": self.member.begin_stopping,
             "start": self.member.start,
-            "commit": self.member.keep_switch_result,
+            "commit": self.member.commit_switch,
             "abort": self.member.abort,
             "beat": watch.receive_beat,
             "end": watch.end_cluster_here,

@@ -148,7 +148,7 @@ class MemberAgent:
             )
         return {}
 
-    def keep_switch_result(self, body: Answer) -> Answer:
+    def commit_switch(self, body: Answer) -> Answer:
         """End a switch that succeeded: the hot model here stays."""
         with self._current_part(body) as part:
             hot = body.get("hot")

@@ -18,7 +18,7 @@ from typing import Any
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, runner
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import adoptable_engines
+from lockstep.onhost.engine import foreign_engines
 
 _QUERY = (
     "nvidia-smi",
@@ -273,7 +273,7 @@ def _recognise_program(text: str, lines: Iterable[Sequence[str]]) -> KnownProgra
     for engine in engines.ENGINES.values():
         # The engines' processes call themselves VLLM::EngineCore, sglang::scheduler.
         if any(word in text.lower() for word in (*engine.images, f"{engine.name}::")) or any(
-            adoptable_engines.engine_start_index(argv, way) is not None
+            foreign_engines.engine_start_index(argv, way) is not None
             for argv in lines
             for way in engine.entries
         ):

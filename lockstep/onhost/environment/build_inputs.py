@@ -13,7 +13,7 @@ from typing import Any
 
 from lockstep.onhost.core import event_lines, layout
 from lockstep.onhost.environment import git_source, wheel_store
-from lockstep.onhost.fetch import content_claims, peer_client
+from lockstep.onhost.fetch import announced_fetches, peer_client
 
 #: Packages that are built from a source tree, in this order.
 TREES = ("vllm", "transformers")
@@ -33,7 +33,7 @@ class Content:
         self._stage = stage
         self._folder = folder
         self._copier = peer_client.Copier(None)
-        self._claim = content_claims.Claim(None)
+        self._claim = announced_fetches.Claim(None)
         wheels = [wheel for wheel in spec["packages"] if wheel["stage"] == stage]
         trees = TREES if stage == "vllm" else ()
         self.trees: dict[str, dict[str, Any]] = {name: spec[name] for name in trees if spec[name]}
@@ -52,7 +52,7 @@ class Content:
         """Copy from peers what they have, and tell them what is fetched here, in the block."""
         self._copier = peer_client.Copier(peer_client.newest_lease(paths))
         # The name that `lockstep.deploy.copying` uses before this program has begun.
-        with content_claims.hold_claim(
+        with announced_fetches.hold_claim(
             paths, f"engine-{self._stage}", self._absent_content()
         ) as claim:
             self._claim = claim

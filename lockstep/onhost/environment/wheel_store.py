@@ -113,7 +113,7 @@ class WheelStore:
         `title` begins the lines of progress.
         """
         with file_lock.hold_lock(self._folder / ".locks/wheels"):
-            self._salvage_interrupted_download(wheels)
+            self._keep_whole_wheels_of_interrupted_pip(wheels)
             missing = list(
                 {
                     wanted_wheel.sha256: wanted_wheel
@@ -145,7 +145,7 @@ class WheelStore:
         path = self._folder / wheel.sha256
         return path.exists() and wheel.size in (None, path.stat().st_size)
 
-    def _salvage_interrupted_download(self, wheels: Iterable[Wheel]) -> None:
+    def _keep_whole_wheels_of_interrupted_pip(self, wheels: Iterable[Wheel]) -> None:
         """Keep the whole files of a pip that was cut off."""
         names = {wheel.file: wheel.sha256 for wheel in wheels}
         for path in self._under_way.rglob("*.whl"):

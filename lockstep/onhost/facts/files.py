@@ -66,7 +66,7 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
 def _foreign_among_absent(absent: Iterable[str]) -> set[str]:
     """Return the paths at which there is something that belongs to somebody else."""
     judge = ownership.Ownership()
-    return {path for path in absent if judge.owner_of_file(path)}
+    return {path for path in absent if judge.foreign_owner_of_file(path)}
 
 
 def _describe(path: str, key: str, known_seal: str | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.fetch import blob_files, content_claims
+from lockstep.onhost.fetch import announced_fetches, blob_files
 
 #: Seconds until a fetch's progress is counted again: walking folders for each question is slow.
 _FRESH_S = 0.5
@@ -62,7 +62,7 @@ class PeerStore:
 
         None is also the answer if it has arrived meanwhile: ask `path` once more.
         """
-        paths = [claim for claim in self._claims() if content_claims.is_held(claim)]
+        paths = [claim for claim in self._claims() if announced_fetches.is_held(claim)]
         for claim in paths:
             if name in _claimed_names(claim):
                 return ComingContent("fetching", self._progress_mark([claim]))
@@ -76,7 +76,7 @@ class PeerStore:
 
     def has_running_fetch(self) -> bool:
         """Tell whether this host itself is fetching something."""
-        return any(map(content_claims.is_held, self._claims()))
+        return any(map(announced_fetches.is_held, self._claims()))
 
     def hash_of_accepted_token(self, token: str) -> str | None:
         """Return the hash of a token if a present deploy gave it out; None for any other token."""

@@ -33,7 +33,7 @@ from lockstep.onhost.core import (
     runner,
 )
 from lockstep.onhost.core.address_text import address_with_port
-from lockstep.onhost.fetch import content_claims, peer_client
+from lockstep.onhost.fetch import announced_fetches, peer_client
 from lockstep.onhost.systemd import units
 
 UNIT = "lockstep-peer.service"
@@ -84,7 +84,7 @@ def open_lease(document: dict[str, Any], paths: layout.Paths) -> None:
     for target_path, owner, mode in (
         (folder, 0, 0o750),
         (offers_folder, 0, 0o755),
-        (content_claims.claims_folder(paths), account.pw_uid, 0o755),
+        (announced_fetches.claims_folder(paths), account.pw_uid, 0o755),
     ):
         target_path.mkdir(parents=True, exist_ok=True)
         os.chown(target_path, owner, account.pw_gid)
@@ -107,8 +107,8 @@ def _remove_past_leases(paths: layout.Paths) -> None:
     """Remove the files of past deploys, their claims included; a held claim stays."""
     for path in peer_client.folder_of_leases(paths).rglob("*.json"):
         path.unlink(missing_ok=True)
-    for path in content_claims.claims_folder(paths).glob("*"):
-        if not content_claims.is_held(path):
+    for path in announced_fetches.claims_folder(paths).glob("*"):
+        if not announced_fetches.is_held(path):
             path.unlink(missing_ok=True)
 
 

@@ -113,7 +113,7 @@ class FairQueue:
         else:
             self._waiting.append(waiter)
 
-    def remove_request(self, waiter: QueuedRequest) -> None:
+    def end_request(self, waiter: QueuedRequest) -> None:
         """Remove a request that has ended, whatever its outcome."""
         if waiter.state == "served":
             self._running -= 1

@@ -93,7 +93,7 @@ class SwitchQueue:
                 raise waiter.refusal
             yield
         finally:
-            self._turns.remove_request(waiter)
+            self._turns.end_request(waiter)
             self._wake.set()
 
     def _wake_driver(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
-from lockstep.onhost.fetch import blob_files, content_claims, peer_client, resumable_download
+from lockstep.onhost.fetch import announced_fetches, blob_files, peer_client, resumable_download
 from lockstep.onhost.fetch.download_progress import Progress
 from lockstep.onhost.images import registry_client
 
@@ -72,7 +72,7 @@ class ImageStore:
         folder: Path,
         origin: registry_client.Registry,
         copier: peer_client.Copier,
-        claim: content_claims.Claim,
+        claim: announced_fetches.Claim,
     ) -> None:
         self._folder = folder
         self._origin = origin

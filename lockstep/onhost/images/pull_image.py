@@ -35,7 +35,7 @@ from lockstep.onhost.core import (
     program_command_lines,
 )
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.fetch import content_claims, growth_report, peer_client
+from lockstep.onhost.fetch import announced_fetches, growth_report, peer_client
 from lockstep.onhost.images import image_blob_store, loopback_registry, registry_client
 
 EXIT_NO_ACCESS = 3
@@ -166,7 +166,7 @@ def fetch_into_store(
     store: Path,
     login: tuple[str, str] | None,
     copier: peer_client.Copier,
-    claim: content_claims.Claim,
+    claim: announced_fetches.Claim,
 ) -> None:
     """Download manifest, configuration and layers into the store.
 
@@ -206,7 +206,7 @@ def _check_platform(pin: Pin, found_platform: str) -> None:
 
 
 def load_into_docker(
-    docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: content_claims.Claim
+    docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: announced_fetches.Claim
 ) -> None:
     """Let Docker load the image from the store; raise Problem with cause and remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
@@ -223,7 +223,9 @@ def load_into_docker(
             raise pull_problem(pin, str(error)) from error
 
 
-def _follow_pull(events: Iterable[dict[str, Any]], pin: Pin, claim: content_claims.Claim) -> None:
+def _follow_pull(
+    events: Iterable[dict[str, Any]], pin: Pin, claim: announced_fetches.Claim
+) -> None:
     every: set[str] = set()
     finished_layers: set[str] = set()
     report_time = time.monotonic()
@@ -299,7 +301,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.newest_lease(paths))
-        with content_claims.hold_claim(
+        with announced_fetches.hold_claim(
             paths, f"image-{pin.manifest_hash[:12]}", [pin.manifest_hash]
         ) as claim:
             fetch_into_store(pin, paths.layers, login, copier, claim)

@@ -72,7 +72,7 @@ class Ownership:
         self._root = root
         self._recorded_paths = _recorded_paths(root)
 
-    def owner_of_file(self, path: str) -> str:
+    def foreign_owner_of_file(self, path: str) -> str:
         """Return the owner of the file or link at `path`; "" if it is ours or absent."""
         at = self._root / path.lstrip("/")
         if not os.path.lexists(at) or self._is_known(path) or self._adopts(path):
@@ -188,7 +188,7 @@ def foreign_things(request: dict[str, Any], root: Path = Path("/")) -> dict[str,
         *request.get("remove", []),
         *request.get("links", []),
     ]
-    verdicts = [(path, judge.owner_of_file(path)) for path in paths]
+    verdicts = [(path, judge.foreign_owner_of_file(path)) for path in paths]
     for folder in request.get("folders", []):
         verdict = judge.owner_of_folder(*(folder[key] for key in ("path", *_FOLDER)))
         verdicts.append((folder["path"], verdict))

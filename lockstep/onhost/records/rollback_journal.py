@@ -220,7 +220,7 @@ def refuse_foreign(paths: layout.Paths, document: Document) -> None:
     """Raise Problem if a foreign file is at a path that the rollback would write or remove."""
     judge = ownership.Ownership(root=paths.root)
     changing_paths = _states_that_differ(paths, document["before"])
-    owners_by_path = {path: judge.owner_of_file(path) for path in changing_paths}
+    owners_by_path = {path: judge.foreign_owner_of_file(path) for path in changing_paths}
     foreign_files = [f"{path} ({owner})" for path, owner in owners_by_path.items() if owner]
     if foreign_files:
         raise errors.Problem(

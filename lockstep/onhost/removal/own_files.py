@@ -49,7 +49,7 @@ def own_files_outside(paths: layout.Paths, scripts: str) -> list[str]:
         found_here.add(ownership.UV)
     judge = ownership.Ownership(root=paths.root)
     present_paths = {path for path in outside if os.path.lexists(paths.root / path.lstrip("/"))}
-    found_here |= {path for path in present_paths if not judge.owner_of_file(path)}
+    found_here |= {path for path in present_paths if not judge.foreign_owner_of_file(path)}
     return sorted(found_here | {*_boot_links(paths.root, found_here)})
 
 
@@ -92,7 +92,7 @@ def foreign_in_own_folders(paths: layout.Paths, own: Mapping[str, Sequence[str]]
 def program_folders(paths: layout.Paths, strange: Iterable[str]) -> list[str]:
     """Return the folder of the programs, or the parts of it that hold nothing foreign."""
     is_present = (paths.root / _PROGRAMS.lstrip("/")).exists()
-    return _folder_without(paths.root, _PROGRAMS, strange) if is_present else []
+    return _removable_parts_of_folder(paths.root, _PROGRAMS, strange) if is_present else []
 
 
 def folders_to_remove_whole(
@@ -107,7 +107,9 @@ def folders_to_remove_whole(
     present_paths = [path for path in found_here if path not in (_STATE, _PROGRAMS)]
     kept_paths = [*(DATA if keeps_data else ()), *strange]
     every = [
-        part for path in present_paths for part in _folder_without(paths.root, path, kept_paths)
+        part
+        for path in present_paths
+        for part in _removable_parts_of_folder(paths.root, path, kept_paths)
     ]
     for path in (engines, "/root/.cache/uv", "/root/.cache/pip"):
         is_present = (paths.root / path.lstrip("/")).exists()
@@ -118,7 +120,7 @@ def folders_to_remove_whole(
     return list(dict.fromkeys(every))
 
 
-def _folder_without(root: Path, path: str, kept_paths: Iterable[str]) -> list[str]:
+def _removable_parts_of_folder(root: Path, path: str, kept_paths: Iterable[str]) -> list[str]:
     """Return a folder as a whole, or the parts of it that hold nothing to keep."""
     if path in kept_paths:
         return []
@@ -127,7 +129,7 @@ def _folder_without(root: Path, path: str, kept_paths: Iterable[str]) -> list[st
     return [
         part
         for entry in _glob(root, f"{path}/*")
-        for part in _folder_without(root, entry, kept_paths)
+        for part in _removable_parts_of_folder(root, entry, kept_paths)
     ]
 
 
@@ -180,7 +182,9 @@ def own_records(paths: layout.Paths, keeps: bool, keeps_data: bool) -> list[str]
         return []
     baseline_files = (paths.baseline, paths.packages) if keeps else ()
     kept_paths = ["/" + str(path.relative_to(paths.root)) for path in baseline_files]
-    return _folder_without(paths.root, _STATE, [*kept_paths, *(DATA if keeps_data else ())])
+    return _removable_parts_of_folder(
+        paths.root, _STATE, [*kept_paths, *(DATA if keeps_data else ())]
+    )
 
 
 def _is_folder(path: Path) -> bool:

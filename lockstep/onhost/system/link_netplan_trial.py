@@ -45,7 +45,7 @@ class LinkNetplanTrial(confirm_or_revert.Trial):
         """Apply a file, with a timer that undoes it unless somebody keeps it."""
         path = f"/etc/netplan/{_NAME}"
         judge = ownership.Ownership([path] if adopt else [], self._root)
-        if owner := judge.owner_of_file(path):
+        if owner := judge.foreign_owner_of_file(path):
             raise errors.Problem(
                 f"{path} was not made by Lockstep ({owner}); nothing was changed. Remedy: set "
                 f'fabric.netplan to False, or take it over: "adopt": ("{path}",)'

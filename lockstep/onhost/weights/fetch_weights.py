@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, program_command_lines
-from lockstep.onhost.fetch import content_claims, peer_client
+from lockstep.onhost.fetch import announced_fetches, peer_client
 from lockstep.onhost.weights import repository_download, weights_spec, weights_state
 
 # The name that `lockstep.deploy.copying` uses for these files before this program begins.
@@ -44,7 +44,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     copier = peer_client.Copier(peer_client.newest_lease(paths))
     # Peers wait for the claim named "weights", which comes later.
     name = "small" if options.small else CLAIM
-    with content_claims.hold_claim(paths, name, weights_state.absent_content(spec)) as claim:
+    with announced_fetches.hold_claim(paths, name, weights_state.absent_content(spec)) as claim:
         store = repository_download.WeightsStore(spec, token, copier, claim)
         store.report_incomplete()
         for repository in spec.repositories:

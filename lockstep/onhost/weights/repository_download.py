@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from lockstep.onhost.core import atomic_files, errors, event_lines, file_lock
 from lockstep.onhost.fetch import (
+    announced_fetches,
     blob_files,
-    content_claims,
     growth_report,
     login_in_url,
     peer_client,
@@ -45,7 +45,7 @@ class WeightsStore:
         spec: weights_spec.Spec,
         token: str | None,
         copier: peer_client.Copier,
-        claim: content_claims.Claim,
+        claim: announced_fetches.Claim,
     ) -> None:
         self._spec = spec
         self._copier = copier

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.fetch import content_claims, content_for_peers, peer_client, peer_server
+from lockstep.onhost.fetch import announced_fetches, content_for_peers, peer_client, peer_server
 
 TOKEN = "t" * 43
 
@@ -24,7 +24,7 @@ class Spark:
         self.hub = root / name / "hub"
         self.flat = root / name / "flat"
         self.blobs = self.hub / "models--org--model/blobs"
-        for folder in (self.blobs, self.flat, content_claims.claims_folder(self.paths)):
+        for folder in (self.blobs, self.flat, announced_fetches.claims_folder(self.paths)):
             folder.mkdir(parents=True)
         self.offer()
         store = content_for_peers.PeerStore(
@@ -80,6 +80,6 @@ class Spark:
 
 def write_lease(paths: layout.Paths, *peers: peer_client.Peer) -> None:
     """Let the host of these paths copy from peers."""
-    content_claims.claims_folder(paths).mkdir(parents=True, exist_ok=True)
+    announced_fetches.claims_folder(paths).mkdir(parents=True, exist_ok=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer) for peer in peers]}
     (peer_client.folder_of_leases(paths) / "0.client.json").write_text(json.dumps(lease))

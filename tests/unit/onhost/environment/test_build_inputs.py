@@ -26,7 +26,7 @@ from local_server import LocalServer, Reply, serving
 from lab.packages.wheels import StandInWheel, write_wheel
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.environment import build_inputs, wheel_store
-from lockstep.onhost.fetch import content_claims, growth_report, peer_client
+from lockstep.onhost.fetch import announced_fetches, growth_report, peer_client
 
 
 def built_wheel(name: str, version: str) -> tuple[str, bytes]:
@@ -131,13 +131,13 @@ def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index,
 
 def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, index):
     host = Host(tmp_path, index, peer.as_peer(earlier=True))
-    with content_claims.hold_claim(peer.paths, "engine-pytorch", [NAME]):
+    with announced_fetches.hold_claim(peer.paths, "engine-pytorch", [NAME]):
         task = threading.Thread(target=host.bring)
         task.start()
-        target_path = content_claims.claims_folder(host.paths) / "engine-pytorch"
+        target_path = announced_fetches.claims_folder(host.paths) / "engine-pytorch"
         deadline = time.monotonic() + 180
         while (
-            not (target_path.exists() and content_claims.is_held(target_path))
+            not (target_path.exists() and announced_fetches.is_held(target_path))
             and time.monotonic() < deadline
         ):
             time.sleep(0.001)
@@ -314,7 +314,7 @@ def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatc
     )
     host = Host(tmp_path, index)
     beaten = threading.Event()
-    monkeypatch.setattr(content_claims.Claim, "show_sign_of_life", lambda claim: beaten.set())
+    monkeypatch.setattr(announced_fetches.Claim, "show_sign_of_life", lambda claim: beaten.set())
 
     def answer(request):
         # As slow as a line that others must not lose patience with.

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from lockstep.onhost.facts import weights
-from lockstep.onhost.fetch import content_claims, peer_client
+from lockstep.onhost.fetch import announced_fetches, peer_client
 from lockstep.onhost.weights import repository_download, weights_spec, weights_state
 
 REVISION, BASE = "a" * 40, "b" * 40
@@ -36,7 +36,7 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     weights_question = question(tmp_path)
     spec = weights_spec.parse_spec(json.dumps(weights_question))
     store = repository_download.WeightsStore(
-        spec, None, peer_client.Copier(None), content_claims.Claim(None)
+        spec, None, peer_client.Copier(None), announced_fetches.Claim(None)
     )
     for part in spec.repositories[0].own_and_borrowed_parts:
         for file in part.files:

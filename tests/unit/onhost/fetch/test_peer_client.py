@@ -13,7 +13,7 @@ import time
 import pytest
 from a_peer import TOKEN, Spark
 
-from lockstep.onhost.fetch import blob_files, content_claims, peer_client, peer_server
+from lockstep.onhost.fetch import announced_fetches, blob_files, peer_client, peer_server
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 NAME = hashlib.sha256(BODY).hexdigest()
@@ -175,7 +175,7 @@ def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(
 ):
     results: list[bool] = []
     copy = copier(first_spark.as_peer(earlier=True))
-    with content_claims.hold_claim(first_spark.paths, "weights", [NAME]):
+    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
         task = threading.Thread(
             target=lambda: results.append(copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob"))
         )
@@ -193,7 +193,7 @@ def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(
 
 def test_a_later_peer_is_not_waited_for(first_spark, tmp_path):
     """Else two would wait for each other for ever."""
-    with content_claims.hold_claim(first_spark.paths, "weights", [NAME]):
+    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
         assert not copier(first_spark.as_peer(earlier=False)).copy_from_peer(
             NAME, 1, tmp_path / "blob"
         )
@@ -205,7 +205,7 @@ def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is
     monkeypatch.setattr("lockstep.onhost.fetch.content_for_peers._FRESH_S", 0.0)
     first_spark.offer(weights=[NAME])
     assert first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
-    with content_claims.hold_claim(first_spark.paths, "weights", ["0" * 64]) as claim:
+    with announced_fetches.hold_claim(first_spark.paths, "weights", ["0" * 64]) as claim:
         assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 404
         claim.add([NAME])
         status, headers, _ = first_spark.ask("HEAD", f"/content/{NAME}")
@@ -229,7 +229,7 @@ def test_an_earlier_peer_that_does_not_move_is_not_waited_for_for_ever(
     lines: list[str] = []
     copy = copier(first_spark.as_peer(earlier=True), lines=lines)
     if limit == "PATIENCE_S":
-        with content_claims.hold_claim(first_spark.paths, "weights", [NAME]):
+        with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
             assert not copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
     else:
         assert not copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
@@ -272,7 +272,7 @@ def test_a_server_ends_with_the_last_deploy_that_needed_it(first_spark):
 
 def test_a_server_that_nobody_asks_ends_unless_its_host_is_fetching(tmp_path):
     busy, idle = Spark(tmp_path, "busy", idle_s=0.05), None
-    with content_claims.hold_claim(busy.paths, "weights", [NAME]):
+    with announced_fetches.hold_claim(busy.paths, "weights", [NAME]):
         idle = Spark(tmp_path, "idle", idle_s=0.05)
         idle.wait_for_end()
         assert busy.alive()
@@ -306,7 +306,7 @@ def test_content_is_checked_against_either_kind_of_name(tmp_path):
 
 def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(first_spark):
     """Seen in the lab: a listing half a second old lacked it, and nobody was fetching any more."""
-    with content_claims.hold_claim(first_spark.paths, "weights", [NAME]):
+    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
         assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 202
         first_spark.has(BODY)
     assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 200
@@ -327,15 +327,15 @@ def test_what_arrives_between_two_looks_is_found(first_spark, monkeypatch):
 def test_a_claim_is_never_seen_without_its_holder_or_its_names(first_spark, monkeypatch):
     first_spark.offer(weights=[NAME])
     states = []
-    add = content_claims.Claim.add
+    add = announced_fetches.Claim.add
 
     def asked_meanwhile(self, names):
         states.append(first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
         add(self, names)
         states.append(first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
 
-    monkeypatch.setattr(content_claims.Claim, "add", asked_meanwhile)
-    with content_claims.hold_claim(first_spark.paths, "weights", [NAME]):
+    monkeypatch.setattr(announced_fetches.Claim, "add", asked_meanwhile)
+    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
         states.append(first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
     assert states == ["expected", "fetching", "fetching"]
 
@@ -343,7 +343,7 @@ def test_a_claim_is_never_seen_without_its_holder_or_its_names(first_spark, monk
 def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expected(first_spark):
     first_spark.offer(other=[NAME])
     assert first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"] == ""
-    with content_claims.hold_claim(first_spark.paths, "first", ["0" * 64]) as claim:
+    with announced_fetches.hold_claim(first_spark.paths, "first", ["0" * 64]) as claim:
         earlier_headers = first_spark.ask("HEAD", f"/content/{NAME}")[1]
         assert earlier_headers["X-Lockstep-State"] == "expected"
         claim.show_sign_of_life()

@@ -16,7 +16,7 @@ from lab_servers import free_port
 from onhost_fakes import FakeSystemd, program_folder
 
 from lockstep.onhost.core import layout, program_command_lines
-from lockstep.onhost.fetch import content_claims, peer_client, peer_sharing
+from lockstep.onhost.fetch import announced_fetches, peer_client, peer_sharing
 
 UNIT = "lockstep-peer.service"
 
@@ -87,9 +87,9 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     systemd, paths, monkeypatch, capsys, own
 ):
     old = peer_client.folder_of_leases(paths) / "aaaaaaaaaaaaaaaa.client.json"
-    content_claims.claims_folder(paths).mkdir(parents=True)
+    announced_fetches.claims_folder(paths).mkdir(parents=True)
     old.write_text("{}")
-    (content_claims.claims_folder(paths) / "weights").write_text("")
+    (announced_fetches.claims_folder(paths) / "weights").write_text("")
     assert run(monkeypatch, paths, "open", document=own) == 0
     assert capsys.readouterr().out == ""
     [call] = systemd.calls
@@ -107,9 +107,9 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
         f"TemporaryFileSystem={paths.run}:ro" in call and f"BindReadOnlyPaths={target_path}" in call
     )
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-    assert folder in content_claims.claims_folder(paths).parents
+    assert folder in announced_fetches.claims_folder(paths).parents
     # What a deploy of the past left is gone.
-    assert not old.exists() and list(content_claims.claims_folder(paths).iterdir()) == []
+    assert not old.exists() and list(announced_fetches.claims_folder(paths).iterdir()) == []
     assert run(monkeypatch, paths, "close", own["id"]) == 0
     deadline = time.monotonic() + 180
     while peer_sharing._is_server_answering("127.0.0.1", own["port"]):
@@ -117,10 +117,10 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
 
 
 def test_a_claim_that_is_held_survives_the_start_of_a_server(systemd, paths, monkeypatch, own):
-    content_claims.claims_folder(paths).mkdir(parents=True)
-    with content_claims.hold_claim(paths, "weights", ["a" * 64]):
+    announced_fetches.claims_folder(paths).mkdir(parents=True)
+    with announced_fetches.hold_claim(paths, "weights", ["a" * 64]):
         assert run(monkeypatch, paths, "open", document=own) == 0
-        assert (content_claims.claims_folder(paths) / "weights").exists()
+        assert (announced_fetches.claims_folder(paths) / "weights").exists()
     assert run(monkeypatch, paths, "close", own["id"]) == 0
 
 

@@ -58,7 +58,7 @@ class House:
         return waiter
 
     def leaves(self, waiter: QueuedRequest) -> None:
-        self.turns.remove_request(waiter)
+        self.turns.end_request(waiter)
 
     def look(self, seconds: float = 0.0) -> None:
         """Do one step, as the gateway does twice a second."""

@@ -15,7 +15,7 @@ from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.fetch import content_claims, peer_client
+from lockstep.onhost.fetch import announced_fetches, peer_client
 from lockstep.onhost.images import image_blob_store, loopback_registry, pull_image, registry_client
 
 BODIES = {
@@ -154,12 +154,12 @@ def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
 
 def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pull, paths, origin):
     """Else it would fetch them itself in the moment between."""
-    content_claims.claims_folder(paths).mkdir(parents=True)
+    announced_fetches.claims_folder(paths).mkdir(parents=True)
     claimed_digests: list[set[str]] = []
 
     def config(request: SeenRequest) -> Reply:
-        [claim] = content_claims.claims_folder(paths).iterdir()
-        assert content_claims.is_held(claim)
+        [claim] = announced_fetches.claims_folder(paths).iterdir()
+        assert announced_fetches.is_held(claim)
         claimed_digests.append(set(claim.read_text().split()))
         return Reply(BODIES["config"])
 
@@ -267,7 +267,7 @@ def test_an_index_of_several_platforms_is_no_pin(paths, origin):
     )
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
         pull_image.fetch_into_store(
-            pin, paths.layers, None, peer_client.Copier(None), content_claims.Claim(None)
+            pin, paths.layers, None, peer_client.Copier(None), announced_fetches.Claim(None)
         )
 
 

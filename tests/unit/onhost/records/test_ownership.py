@@ -65,14 +65,14 @@ def root(tmp_path: Path) -> Root:
 def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root: Root) -> None:
     for path in ("/etc/lockstep/models.json", "/usr/local/lib/lockstep/__main__.py"):
         root.write(path)
-        assert root.judge().owner_of_file(path) == ""
-    assert root.judge().owner_of_file(UNIT) == ""
+        assert root.judge().foreign_owner_of_file(path) == ""
+    assert root.judge().foreign_owner_of_file(UNIT) == ""
     assert root.judge().owner_of_folder("/data/models", "0755", "root", "root") == ""
 
 
 def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
     os.utime(root.write(UNIT), (1763683200, 1763683200))
-    assert root.judge().owner_of_file(UNIT) == f"written 2025-11-21, of {USER}"
+    assert root.judge().foreign_owner_of_file(UNIT) == f"written 2025-11-21, of {USER}"
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,18 @@ def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
 def test_a_name_that_only_looks_like_ours_is_not(root: Root, path: str) -> None:
     """removal/test_plan.py has more of them."""
     root.write(path)
-    assert root.judge().owner_of_file(path).startswith("written ")
+    assert root.judge().foreign_owner_of_file(path).startswith("written ")
 
 
 def test_the_list_of_apt_of_before_it_had_a_mark_is_known_by_what_was_here(root: Root) -> None:
     root.write(ownership.UNMARKED_FILE, "deb http://packages.example/ubuntu noble main\n")
-    assert root.judge().owner_of_file(ownership.UNMARKED_FILE)
+    assert root.judge().foreign_owner_of_file(ownership.UNMARKED_FILE)
     for was, owner in (("file 0644 root root", "theirs"), (None, "ours")):
         baseline = {"paths": {ownership.UNMARKED_FILE: was}}
         root.write("/var/lib/lockstep-deploy/found.json", json.dumps(baseline))
-        assert bool(root.judge().owner_of_file(ownership.UNMARKED_FILE)) == (owner == "theirs")
+        assert bool(root.judge().foreign_owner_of_file(ownership.UNMARKED_FILE)) == (
+            owner == "theirs"
+        )
 
 
 def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is() -> None:
@@ -123,7 +125,7 @@ def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root: Root) -> Non
     root.write("/data/scripts/b.sh", THEIRS + ownership.HEAD * " " + OURS)
     root.at("/data/scripts/c.sh").symlink_to("a.sh")
     judge = root.judge()
-    verdicts = [judge.owner_of_file(f"/data/scripts/{name}.sh") for name in "abc"]
+    verdicts = [judge.foreign_owner_of_file(f"/data/scripts/{name}.sh") for name in "abc"]
     assert verdicts[0] == ""
     assert verdicts[1].startswith("written ")
     assert verdicts[2] == "a link to a.sh"
@@ -136,9 +138,9 @@ def test_what_the_newest_record_has_is_ours_also_where_it_became_a_mask(root: Ro
     root.at(UNIT).symlink_to("/dev/null")
     root.write("/data/old.sh")
     judge = root.judge()
-    assert judge.owner_of_file(UNIT) == ""
+    assert judge.foreign_owner_of_file(UNIT) == ""
     # It was removed since; what is there now is somebody else's.
-    assert judge.owner_of_file("/data/old.sh").startswith("written ")
+    assert judge.foreign_owner_of_file("/data/old.sh").startswith("written ")
 
 
 def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root: Root) -> None:
@@ -149,14 +151,14 @@ def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root: 
     newest.rename(newest.with_name("begun.json"))
     root.write("/data/new.sh")
     judge = root.judge()
-    assert judge.owner_of_file(UNIT) == judge.owner_of_file("/data/new.sh") == ""
+    assert judge.foreign_owner_of_file(UNIT) == judge.foreign_owner_of_file("/data/new.sh") == ""
 
 
 def test_a_damaged_record_is_none(root: Root) -> None:
     root.record(1, UNIT)
     root.write(f"{GENERATIONS}/0002.json", "{")
     root.write(UNIT)
-    assert root.judge().owner_of_file(UNIT) == ""
+    assert root.judge().foreign_owner_of_file(UNIT) == ""
 
 
 @pytest.mark.parametrize("entry", [UNIT, "unit vllm.service", "unit vllm"])
@@ -164,8 +166,8 @@ def test_what_is_adopted_is_ours_and_a_copy_of_it_stays(root: Root, entry: str) 
     root.write(UNIT)
     root.write("/etc/systemd/system/other.service")
     judge = root.judge(entry)
-    assert judge.owner_of_file(UNIT) == ""
-    assert judge.owner_of_file("/etc/systemd/system/other.service")
+    assert judge.foreign_owner_of_file(UNIT) == ""
+    assert judge.foreign_owner_of_file("/etc/systemd/system/other.service")
     judge.copy_before_adoption(UNIT)
     root.write(UNIT, OURS)
     judge.copy_before_adoption(UNIT)
@@ -177,12 +179,12 @@ def test_a_link_into_our_folders_is_ours_and_uv_once_there_is_a_record(root: Roo
     uv = root.at(ownership.UV)
     uv.parent.mkdir(parents=True)
     uv.symlink_to("/opt/mine/uv")
-    assert root.judge().owner_of_file(ownership.UV) == "a link to /opt/mine/uv"
+    assert root.judge().foreign_owner_of_file(ownership.UV) == "a link to /opt/mine/uv"
     root.record(1)
-    assert root.judge().owner_of_file(ownership.UV) == ""
+    assert root.judge().foreign_owner_of_file(ownership.UV) == ""
     uv.unlink()
     uv.write_text("a binary")
-    assert root.judge().owner_of_file(ownership.UV).startswith("written ")
+    assert root.judge().foreign_owner_of_file(ownership.UV).startswith("written ")
 
 
 def test_a_folder_that_would_get_another_owner_is_named(root: Root) -> None:
@@ -246,12 +248,12 @@ def test_a_packages_settings_are_replaced_only_as_shipped(
 ) -> None:
     path = "/etc/default/earlyoom"
     root.write(path, "shipped\n")
-    assert root.judge().owner_of_file(path).endswith(f", of {USER}, of package earlyoom")
+    assert root.judge().foreign_owner_of_file(path).endswith(f", of {USER}, of package earlyoom")
     shipped_md5 = hashlib.md5(b"shipped\n").hexdigest()
     program_outputs[CONFFILES] = f" {path} {shipped_md5}\n"
-    assert root.judge().owner_of_file(path) == ""
+    assert root.judge().foreign_owner_of_file(path) == ""
     root.write(path, "shipped, and one line of mine\n")
-    assert root.judge().owner_of_file(path)
+    assert root.judge().foreign_owner_of_file(path)
 
 
 @pytest.mark.usefixtures("program_outputs")

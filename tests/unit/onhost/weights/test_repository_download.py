@@ -22,7 +22,7 @@ from a_peer import Spark, write_lease
 from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.fetch import content_claims, peer_client, resumable_download
+from lockstep.onhost.fetch import announced_fetches, peer_client, resumable_download
 from lockstep.onhost.fetch.download_progress import Progress, parse_progress
 from lockstep.onhost.weights import fetch_weights, repository_download, weights_spec, weights_state
 
@@ -320,7 +320,7 @@ def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
     weights = weights_spec.parse_spec(spec.read_text())
     store = repository_download.WeightsStore(
-        weights, None, peer_client.Copier(None), content_claims.Claim(None)
+        weights, None, peer_client.Copier(None), announced_fetches.Claim(None)
     )
     parts = weights.repositories[0].own_and_borrowed_parts
 
@@ -500,7 +500,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     blobs.mkdir()
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
-    store = repository_download.WeightsStore(weights, None, copier, content_claims.Claim(None))
+    store = repository_download.WeightsStore(weights, None, copier, announced_fetches.Claim(None))
     line = store.progress_text(repository)
     hub = urllib.parse.urlsplit(weights.hub_url).hostname
     amount = "1 of 2 files, 80.00 of 100.00 MB"

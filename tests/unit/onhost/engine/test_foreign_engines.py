@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from onhost_fakes import FakeSystemd
 
-from lockstep.onhost.engine import adoptable_engines
+from lockstep.onhost.engine import foreign_engines
 from lockstep.recipes import adopted_recipe
 
 WAYS = {name: [list(way) for way in unit_ways] for name, unit_ways in adopted_recipe.ways().items()}
@@ -93,7 +93,7 @@ class Docker:
 
 
 def test_a_unit_is_found_with_its_quotes_and_without_its_secrets() -> None:
-    units = {unit.name: unit for unit in adoptable_engines._units(WAYS)}
+    units = {unit.name: unit for unit in foreign_engines._units(WAYS)}
     assert units.keys() == {"mine.service", "shell.service", "named@org-Model.service"}
     own_unit = units["mine.service"]
     assert own_unit.argv == (
@@ -106,7 +106,7 @@ def test_a_unit_is_found_with_its_quotes_and_without_its_secrets() -> None:
 
 
 def test_an_instance_of_a_template_is_found_with_its_name_and_its_file_of_variables() -> None:
-    (instance,) = [unit for unit in adoptable_engines._units(WAYS) if "@" in unit.name]
+    (instance,) = [unit for unit in foreign_engines._units(WAYS) if "@" in unit.name]
     assert instance.argv == (
         *("vllm", "serve", "org/Model", "--port", "8002", "--name", "org-Model"),
         *("--note", "a  b", "--seed", "7", "$5"),
@@ -117,7 +117,7 @@ def test_an_instance_of_a_template_is_found_with_its_name_and_its_file_of_variab
 
 
 def test_a_container_of_somebody_elses_is_found() -> None:
-    [chat] = adoptable_engines._containers(Docker(), WAYS)  # type: ignore[arg-type]
+    [chat] = foreign_engines._containers(Docker(), WAYS)  # type: ignore[arg-type]
     assert chat.argv == ("vllm", "serve", "--model", "org/Chat")
     assert chat.environment == {"A": "b"} and chat.withheld == ("VLLM_API_KEY", "--hf-token")
     assert chat.image == "vllm/vllm-openai:v0.9" and not chat.running
