@@ -16,12 +16,11 @@ Do = Callable[["Site"], str]
 
 @dataclass(frozen=True)
 class Row:
-    """One fault. `cannot`: the reason why it cannot be made here, in place of the function."""
+    """One fault."""
 
     name: str
     expectation: str
-    do: Do = lambda site: ""
-    cannot: str = ""
+    do: Do
 
 
 def row(name: str, expectation: str, do: Callable[..., str], *words: object) -> Row:
