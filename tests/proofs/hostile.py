@@ -10,7 +10,6 @@ more. The table at the end has the last verdict of each row; the exit code is 1 
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -24,8 +23,8 @@ import runner
 from faults import clear_knobs, set_knobs
 from hostile_rows import ROWS
 from hostile_rows.row import BOUND_S, Row
-from soaking import WATCHER, Watcher
-from stack import BIN, INVENTORY, REPOSITORY, USUAL_GIB, Answer, Host, Stack
+from soaking import Watcher
+from stack import BIN, INVENTORY, REPOSITORY, Answer, Host, Stack
 
 #: Exit code of `timeout`.
 _TOO_LONG = 124
@@ -71,48 +70,34 @@ class Outcome(runner.Run):
 class Site:
     """A host of a deployed lab, with its actors.
 
-    eve is an account without rights, olga only an operator, anna a person with a key (`key`).
+    eve is an account without rights, olga only an operator.
     """
 
     def __init__(self, stack: Stack, host: Host) -> None:
         self.stack, self.host = stack, host
-        self.key = ""
         #: Sentences about two engines at a time.
         self.sightings: list[str] = []
         self._units: dict[str, str] = {}
-        self._is_memory_low = True
         self.known_rights = ""
 
     def prepare(self) -> None:
-        """Make the accounts and the key."""
+        """Make the accounts."""
         self.host.root(
             "for name in eve olga; do id -u $name >/dev/null 2>&1 || useradd -m -s /bin/sh $name; "
             "done; usermod -aG lockstep-operators olga"
         )
-        self.anna = f"anna-{self.host.name}"
-        self.stack.lockstep("key revoke", self.anna)
-        self.key = self.new_key(self.anna)
         self.known_rights = self.rights()
 
-    def new_key(self, person: str) -> str:
-        """A key of a person who may use models, and not switch."""
-        answer = self.stack.lockstep("key add", person, "--role", "use")
-        assert answer.code == 0, answer.text
-        return answer.out.strip()
-
     def leave(self) -> None:
-        """Remove accounts and key; the host is as it was."""
+        """Remove the accounts; the host is as it was."""
         self.clear()
         clear_knobs(self.host)
         self.host.root("for name in eve olga; do pkill -9 -u $name; userdel -rf $name; done; true")
-        self.stack.lockstep("key revoke", self.anna)
 
     def clear(self) -> None:
         """Remove the leftovers of a row, and wait until no switch is under way."""
         self.stack.mend()
         self.host.root(_CLEAR)
-        if self._is_memory_low:
-            self.memory(USUAL_GIB)
 
     # Who acts.
 
@@ -136,16 +121,6 @@ class Site:
         self.host.root(
             f"systemd-run --quiet --collect --unit={unit} --uid={by} sh -c {shlex.quote(command)}"
         )
-
-    def begin_python(self, name: str, program: str, *words: str, by: str = "eve") -> None:
-        """Begin a program of an account, as `begin` does."""
-        self.begin(name, "exec " + shlex.join(["python3", "-u", "-c", program, *words]), by)
-
-    def saw(self, name: str) -> str:
-        """The output of a program of `begin`."""
-        # Only its own words: systemd says its whole command line.
-        of = f"_SYSTEMD_UNIT={self._units[name]}.service"
-        return self.host.root(f"journalctl --sync; journalctl {of} -qo cat --no-pager -n 400")
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a program of `begin`; it may have ended."""
@@ -195,28 +170,9 @@ class Site:
             answer = self.switch(model)
             assert answer.code == 0, answer.text
 
-    def engines(self) -> list[str]:
-        """Command lines of engines that are alive."""
-        command_lines: list[str] = json.loads(
-            self.host.root(f"python3 -c {shlex.quote(WATCHER)} once", 60)
-        )
-        return command_lines
-
-    def memory(self, available_gib: float, *options: str) -> None:
-        """Available memory of the host."""
-        self._is_memory_low = available_gib != USUAL_GIB
-        self.stack.lab("memory", self.host.name, "--available", f"{available_gib:.1f}", *options)
-
     def rights(self) -> str:
         """The state that no actor of a row may change."""
         return self.host.root(_RIGHTS)
-
-    def ask(self, path: str, *options: str, body: object = None, by: str = "eve") -> Answer:
-        """Send one request to the gateway; `out` ends with its status."""
-        argv = ["curl", "-sS", "--max-time", "60", "-w", "\\n%{http_code}", *options]
-        if body is not None:
-            argv += ["-H", "Content-Type: application/json", "-d", json.dumps(body)]
-        return self.run(shlex.join([*argv, f"http://127.0.0.1:8090{path}"]), by, 90)
 
 
 def judge_row(site: Site, row: Row, outcome: Outcome) -> None:

@@ -11,7 +11,6 @@ from stack import until
 
 from hostile_rows.row import (
     FREEZE,
-    QWEN_GROUP,
     SWITCH,
     THAW,
     Row,
@@ -23,16 +22,6 @@ from hostile_rows.row import (
 
 if TYPE_CHECKING:
     from hostile import Site
-
-
-def two_switches(site: Site) -> str:
-    site.be_hot("none") if site.hot else None
-    first = site.host.begin(f"{SWITCH} qwen")
-    until(lambda: site.host.status()["switching"] is not None, "the first one switches", 30)
-    second = site.switch("mistral", by="olga")
-    first.communicate(timeout=200)
-    expect(first.returncode == 0 and second.code == 75 and "spark" in second.text, short(second))
-    return f"0 and 75: {short(second, 100)}"
 
 
 def clients(site: Site, name: str, number: int) -> str:
@@ -70,81 +59,6 @@ def pipe(site: Site) -> str:
     until(lambda: site.host.status()["switching"] is None, "the switch is over", 200)
     expect(site.hot == model, f"hot: {site.hot}")
     return f"{model} is hot although nobody listened"
-
-
-def worker(site: Site) -> str:
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.host.begin(f"{SWITCH} {model}")
-    try:
-        until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
-        site.host.root("systemctl kill -s STOP lockstep-switch.service")
-        status = site.switch("status")
-        second = site.switch(model, by="olga", limit_s=60)
-        site.host.root("systemctl kill -s CONT lockstep-switch.service")
-        client.communicate(timeout=200)
-    finally:
-        site.host.run("sudo -n systemctl kill -s CONT lockstep-switch.service")
-        client.kill()
-    expect("spark is switching" in status.text and second.code == 75, short(second))
-    return f"status names it; second {short(second, 90)}"
-
-
-def killed_worker(site: Site) -> str:
-    """The switch itself is killed while a model loads: it is finished, with a client or without."""
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.host.begin(f"{SWITCH} {model}")
-    until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
-    site.host.run("sudo -n systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
-    output, _ = client.communicate(timeout=200)
-    until(lambda: site.host.status()["switching"] is None, "it is over", 200)
-    until(lambda: site.hot is not None, "a model is hot", 200)
-    return f"{site.hot} hot after it; rc {client.returncode}: {' '.join(output.split())[-100:]}"
-
-
-def beside(site: Site, program: str) -> str:
-    """A service beside the switch stands still; the switch ends all the same."""
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    unit = program.removesuffix(".service")
-    site.host.root(f"systemctl kill -s STOP {unit}")
-    try:
-        answer = site.switch(model)
-        status = site.switch("status")
-    finally:
-        site.host.run(f"sudo -n systemctl kill -s CONT {unit}")
-    expect(status.text.strip() != "", "status says nothing")
-    expect(answer.code == 0 or bool(answer.text.strip()), short(answer))
-    expect(len(set(site.engines())) <= 1, "two engines")
-    return short(answer, 120)
-
-
-def frozen_engine(site: Site) -> str:
-    """Every process of the hot engine is frozen; a switch to another model ends it."""
-    site.be_hot("qwen")
-    site.host.root(f"kill -STOP $(cat {QWEN_GROUP}/docker-*.scope/cgroup.procs)")
-    answer = site.switch("mistral")
-    expect(answer.code == 0 and not alive(site), short(answer))
-    return "ended, mistral hot"
-
-
-def no_run_folder(site: Site) -> str:
-    site.be_hot("qwen")
-    site.host.root("rm -rf /run/lockstep")
-    answer = site.switch("mistral")
-    expect(answer.code == 0, short(answer))
-    state = site.host.root(
-        "systemctl is-active lockstep-memory lockstep-gateway lockstep-wedge.timer"
-    )
-    expect(state.split() == ["active"] * 3, state)
-    return "switch rc 0, memory watch, gateway and wedge watch active"
-
-
-def no_journal(site: Site, how: str) -> str:
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    site.host.run(f"sudo -n sh -c {shlex.quote(how)}")
-    answer = site.switch(model)
-    site.host.run("sudo -n pkill -CONT systemd-journal; sudo -n systemctl start systemd-journald")
-    expect(answer.code == 0, short(answer))
-    return "switch rc 0"
 
 
 def full(site: Site, place: str) -> str:
@@ -206,18 +120,8 @@ BACK = "mv /run/docker.sock.away /run/docker.sock"
 
 
 ROWS = (
-    Row("S1", "spark and olga at once: one 0, one 75 that names the other", two_switches),
-    Row("S2", "the switch itself is killed while loading: it is finished", killed_worker),
     row(
         "K0", "the switch's client gets SIGKILL: it ends, the next one works", clients, "SIGKILL", 9
-    ),
-    Row("S5", "/run/lockstep removed while hot: everything works", no_run_folder),
-    row("S6", "journald frozen: the switch ends", no_journal, "pkill -STOP systemd-journal"),
-    row(
-        "S6b",
-        "journald stopped: the switch ends",
-        no_journal,
-        "systemctl stop systemd-journald.socket systemd-journald-dev-log.socket systemd-journald",
     ),
     row(
         "S9",
@@ -235,7 +139,6 @@ ROWS = (
         THAW,
         "tiny",
     ),
-    Row("S11", "the switch itself is frozen: status names it, a second one is told", worker),
     Row("S12", "the ssh client is frozen: the switch ends, the next one works", ssh_client),
     row(
         "W1",
@@ -272,17 +175,8 @@ ROWS = (
     row("W5", "Docker's socket is gone: the same", docker, AWAY, BACK, "mistral"),
     row("F1", "/tmp is full: a switch works or says why", full, "/tmp"),
     row("F2", "/dev/shm is full: the same", full, "/dev/shm"),
-    row("F3", "the folder of the switch's log is full: the same", full, "/var/log/lockstep"),
     row("K1", "the same with SIGHUP", clients, "SIGHUP", 1),
     row("K2", "the same with SIGQUIT", clients, "SIGQUIT", 3),
     row("K3", "the same with SIGSTOP", clients, "SIGSTOP", 19),
     Row("K4", "nobody reads what the switch says: it ends", pipe),
-    Row("K5", "every process of the hot engine is frozen: a switch away ends it", frozen_engine),
-    row(
-        "K6",
-        "the gateway is frozen: a switch works or says why",
-        beside,
-        "lockstep-gateway.service",
-    ),
-    row("K7", "the memory watch is frozen: the same", beside, "lockstep-memory.service"),
 )

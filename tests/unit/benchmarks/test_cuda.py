@@ -1,4 +1,4 @@
-"""What is predicted of engines on a GPU stands in docs/evidence/cuda.md beside what they said."""
+"""Predictions for engines on a GPU stand in docs/evidence/cuda.md beside what the engines said."""
 
 import json
 from dataclasses import replace
