@@ -1,4 +1,4 @@
-"""Hostile accounts, a hung Docker, cut deploys and requests of bad will, one row for each.
+"""Hostile accounts, cut switches and a hung Docker, one row for each.
 
     python tests/proofs/hostile.py --record FILE [--only NAME …] [--lab NAME]
 
@@ -10,7 +10,6 @@ more. The table at the end has the last verdict of each row; the exit code is 1 
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -19,14 +18,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import runner
 from faults import clear_knobs, set_knobs
 from hostile_rows import ROWS
-from hostile_rows.row import BOUND_S, UNITS, Row
-from soaking import WATCHER, Watcher
-from stack import BIN, INVENTORY, REPOSITORY, USUAL_GIB, Answer, Deploy, Host, Stack
+from hostile_rows.row import BOUND_S, Row
+from soaking import Watcher
+from stack import BIN, INVENTORY, REPOSITORY, Answer, Host, Stack
 
 #: Exit code of `timeout`.
 _TOO_LONG = 124
@@ -45,9 +43,7 @@ _CLEAR = (
     "pkill -CONT -x containerd-shim; "
     "systemctl unmask --runtime docker.service docker.socket 2>/dev/null; "
     "test -e /run/docker.sock.away && mv /run/docker.sock.away /run/docker.sock; "
-    f"while mountpoint -q {UNITS}; do umount -l {UNITS}; done; "
     "for place in $(findmnt -rn -o TARGET -S hostile); do umount -l $place; done; "
-    "test -e /root/models.json && mv /root/models.json /etc/lockstep/models.json; "
     f"{set_knobs(None, 'none')}; systemctl start docker systemd-journald; "
     "systemctl is-active -q lockstep-gateway || { systemctl reset-failed lockstep-gateway; "
     "systemctl start lockstep-gateway; }; "
@@ -58,7 +54,7 @@ _CLEAR = (
 
 @dataclass
 class Outcome(runner.Run):
-    """The outcome of a row. `verdict`: kept, broken, or not done."""
+    """The outcome of a row. `verdict`: kept or broken."""
 
     name: str = ""
     expectation: str = ""
@@ -74,48 +70,34 @@ class Outcome(runner.Run):
 class Site:
     """A host of a deployed lab, with its actors.
 
-    eve is an account without rights, olga only an operator, anna a person with a key (`key`).
+    eve is an account without rights, olga only an operator.
     """
 
     def __init__(self, stack: Stack, host: Host) -> None:
         self.stack, self.host = stack, host
-        self.key = ""
         #: Sentences about two engines at a time.
         self.sightings: list[str] = []
         self._units: dict[str, str] = {}
-        self._is_memory_low = True
         self.known_rights = ""
 
     def prepare(self) -> None:
-        """Make the accounts and the key."""
+        """Make the accounts."""
         self.host.root(
             "for name in eve olga; do id -u $name >/dev/null 2>&1 || useradd -m -s /bin/sh $name; "
             "done; usermod -aG lockstep-operators olga"
         )
-        self.anna = f"anna-{self.host.name}"
-        self.stack.lockstep("key revoke", self.anna)
-        self.key = self.new_key(self.anna)
         self.known_rights = self.rights()
 
-    def new_key(self, person: str) -> str:
-        """A key of a person who may use models, and not switch."""
-        answer = self.stack.lockstep("key add", person, "--role", "use")
-        assert answer.code == 0, answer.text
-        return answer.out.strip()
-
     def leave(self) -> None:
-        """Remove accounts and key; the host is as it was."""
+        """Remove the accounts; the host is as it was."""
         self.clear()
         clear_knobs(self.host)
         self.host.root("for name in eve olga; do pkill -9 -u $name; userdel -rf $name; done; true")
-        self.stack.lockstep("key revoke", self.anna)
 
     def clear(self) -> None:
         """Remove the leftovers of a row, and wait until no switch is under way."""
         self.stack.mend()
         self.host.root(_CLEAR)
-        if self._is_memory_low:
-            self.memory(USUAL_GIB)
 
     # Who acts.
 
@@ -139,16 +121,6 @@ class Site:
         self.host.root(
             f"systemd-run --quiet --collect --unit={unit} --uid={by} sh -c {shlex.quote(command)}"
         )
-
-    def begin_python(self, name: str, program: str, *words: str, by: str = "eve") -> None:
-        """Begin a program of an account, as `begin` does."""
-        self.begin(name, "exec " + shlex.join(["python3", "-u", "-c", program, *words]), by)
-
-    def saw(self, name: str) -> str:
-        """The output of a program of `begin`."""
-        # Only its own words: systemd says its whole command line.
-        of = f"_SYSTEMD_UNIT={self._units[name]}.service"
-        return self.host.root(f"journalctl --sync; journalctl {of} -qo cat --no-pager -n 400")
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a program of `begin`; it may have ended."""
@@ -179,9 +151,9 @@ class Site:
         finally:
             self.host.root("usermod -aG lockstep-operators olga")
 
-    def deploy(self, *options: str, inventory: Path = INVENTORY, limit_s: float = 600.0) -> Answer:
+    def deploy(self, *options: str, limit_s: float = 600.0) -> Answer:
         """Deploy, with any exit code, within the bound."""
-        result = self.stack.start(*options, inventory=inventory).end(limit_s)
+        result = self.stack.start(*options, inventory=INVENTORY).end(limit_s)
         return Answer(result.code, result.output, "")
 
     # What is on the host.
@@ -198,39 +170,13 @@ class Site:
             answer = self.switch(model)
             assert answer.code == 0, answer.text
 
-    def engines(self) -> list[str]:
-        """Command lines of engines that are alive."""
-        command_lines: list[str] = json.loads(
-            self.host.root(f"python3 -c {shlex.quote(WATCHER)} once", 60)
-        )
-        return command_lines
-
-    def memory(self, available_gib: float, *options: str) -> None:
-        """Available memory of the host."""
-        self._is_memory_low = available_gib != USUAL_GIB
-        self.stack.lab("memory", self.host.name, "--available", f"{available_gib:.1f}", *options)
-
     def rights(self) -> str:
         """The state that no actor of a row may change."""
         return self.host.root(_RIGHTS)
 
-    def start(self, *options: str, inventory: Path = INVENTORY) -> Deploy:
-        """Begin a deploy."""
-        return self.stack.start(*options, inventory=inventory)
-
-    def ask(self, path: str, *options: str, body: object = None, by: str = "eve") -> Answer:
-        """Send one request to the gateway; `out` ends with its status."""
-        argv = ["curl", "-sS", "--max-time", "60", "-w", "\\n%{http_code}", *options]
-        if body is not None:
-            argv += ["-H", "Content-Type: application/json", "-d", json.dumps(body)]
-        return self.run(shlex.join([*argv, f"http://127.0.0.1:8090{path}"]), by, 90)
-
 
 def judge_row(site: Site, row: Row, outcome: Outcome) -> None:
     """Do a row and judge it."""
-    if row.cannot:
-        outcome.observation, outcome.verdict = row.cannot, "not done"
-        return
     earlier_rights, sighting_count = site.known_rights, len(site.sightings)
     errors = AssertionError, subprocess.SubprocessError
     try:

@@ -167,7 +167,7 @@ class Soak:
         for _ in range(3):
             # A crash of its own accord may come between the answers, and so may a switch whose
             # client was killed before it began; a lie stays one.
-            code, status, active, alive, _ = look(self._host, _SETTLE_S, f"{faults.clear()}; ")
+            code, status, active, alive = look(self._host)
             if not status["switching"] and not disagreement(status["hot"], active, alive):
                 break
         if code == 124:
@@ -196,24 +196,21 @@ class Soak:
         self._round.violations.append(f"{description}: {message}")
 
 
-def look(
-    host: Host, settle_s: float, first: str = "", more: str = ""
-) -> tuple[int, dict[str, Any], set[str], list[str], list[str]]:
-    """Wait for the end of what is under way, and look at the host, in one login.
+def look(host: Host) -> tuple[int, dict[str, Any], set[str], list[str]]:
+    """Clear the faults, wait for the end of what is under way, and look at the host, in one login.
 
-    Returns the exit code of the waiting, status, active units, engine processes, and the outputs of
-    `more`, which has the shell text of each after `echo ---`.
+    Returns the exit code of the waiting, status, active units and engine processes.
     """
     output = host.root(
-        f"{first}timeout {settle_s:.0f} {SWITCH} wait >/dev/null; echo $?; "
+        f"{faults.clear()}; timeout {_SETTLE_S:.0f} {SWITCH} wait >/dev/null; echo $?; "
         f"echo ---; {SWITCH} status --json; echo ---; systemctl list-units --plain "
         f"--no-legend --state=active,activating,deactivating {' '.join(UNITS.values())}; "
-        f"echo ---; python3 -c {shlex.quote(WATCHER)} once{more}",
-        settle_s + 60,
+        f"echo ---; python3 -c {shlex.quote(WATCHER)} once",
+        _SETTLE_S + 60,
     )
-    code, status, active, alive, *outputs = output.split("---\n")
+    code, status, active, alive = output.split("---\n")
     active_units = {line.split()[0] for line in active.splitlines()}
-    return int(code), json.loads(status), active_units, json.loads(alive), outputs
+    return int(code), json.loads(status), active_units, json.loads(alive)
 
 
 def disagreement(hot: str | None, active: set[str], alive: list[str]) -> str:

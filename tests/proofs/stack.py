@@ -632,3 +632,16 @@ def engine_answers(host: Host) -> dict[str, dict[str, Any]]:
         digest = name.removesuffix(".json").replace("-", ":", 1)
         answers[digest] = json.loads(text)
     return answers
+
+
+def a_key(stack: Stack, path: Path, name: str) -> str:
+    """A new key of a person on every host."""
+    end_key(stack, path, name)
+    answer = stack.lockstep("key add", name, inventory=path)
+    assert answer.code == 0, answer.text
+    return answer.out.strip()
+
+
+def end_key(stack: Stack, path: Path, name: str) -> None:
+    """Revoke a person's key; does nothing without one."""
+    stack.lockstep("key revoke", name, inventory=path)

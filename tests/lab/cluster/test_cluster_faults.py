@@ -89,7 +89,7 @@ def test_after_a_power_cut_the_first_member_waits_for_the_others(
     together: Stack, hot: None
 ) -> None:
     first_host, two = together.hosts
-    power = booting.Booting(together, two, "last")
+    power = booting.Booting(together, two)
     power.take_power()
     try:
         together.lab("cycle", first_host.name)

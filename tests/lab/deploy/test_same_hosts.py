@@ -1,7 +1,4 @@
-"""Two freshly deployed hosts are the same, from one download; a silent host is no peer.
-
-Both hosts wiped and built again from one lock: `python tests/proofs/rebuilding.py`.
-"""
+"""Two freshly deployed hosts are the same, from one download; a silent host is no peer."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from gateway_soaking import a_key, end_key
-from stack import Answer, Host, Stack, until
+from stack import Answer, Host, Stack, a_key, end_key, until
 
 from lab import RECIPES
 from lab.host import connection, network

@@ -1,7 +1,6 @@
 """After a power cut no model is hot unless asked for; a boot link that somebody made is removed.
 
-All of it on one host, with few deploys: that each phase and each value of `boot` holds is
-`tests/proofs/booting.py`.
+All of it on one host, with few deploys.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     deployed_stack.lab("cycle", lab_host.name)
     until(lambda: lab_host.status()["hot"] == "mistral", "spark1: mistral is hot")
     # The second under a model: its engine freezes the host.
-    power = booting.Booting(deployed_stack, lab_host, "mistral")
+    power = booting.Booting(deployed_stack, lab_host)
     assert lab_host.switch("none").code == 0
     power.knobs(freezes_host=True)
     lab_host.begin(f"{SWITCH} mistral")

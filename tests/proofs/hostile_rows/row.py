@@ -16,12 +16,11 @@ Do = Callable[["Site"], str]
 
 @dataclass(frozen=True)
 class Row:
-    """One fault. `cannot`: the reason why it cannot be made here, in place of the function."""
+    """One fault."""
 
     name: str
     expectation: str
-    do: Do = lambda site: ""
-    cannot: str = ""
+    do: Do
 
 
 def row(name: str, expectation: str, do: Callable[..., str], *words: object) -> Row:
@@ -45,12 +44,7 @@ QWEN_GROUP = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-
 #: Longest that one command of anybody may take, seconds; a switch with Docker hung takes a minute.
 BOUND_S = 300.0
 
-#: Longest deploy that changes little, seconds.
-BOUND_DEPLOY = 400.0
-
 FREEZE, THAW = "pkill -STOP -x dockerd", "pkill -CONT -x dockerd"
-
-CHAT_OF = {"max_tokens": 4, "messages": [{"role": "user", "content": "my secret prompt"}]}
 
 
 def expect(right: bool, message: str) -> None:

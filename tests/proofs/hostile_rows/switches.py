@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 from stack import until
 
 from hostile_rows.row import (
-    BOUND_DEPLOY,
-    CHAT_OF,
     FREEZE,
-    QWEN_GROUP,
     SWITCH,
     THAW,
     Row,
@@ -25,16 +22,6 @@ from hostile_rows.row import (
 
 if TYPE_CHECKING:
     from hostile import Site
-
-
-def two_switches(site: Site) -> str:
-    site.be_hot("none") if site.hot else None
-    first = site.host.begin(f"{SWITCH} qwen")
-    until(lambda: site.host.status()["switching"] is not None, "the first one switches", 30)
-    second = site.switch("mistral", by="olga")
-    first.communicate(timeout=200)
-    expect(first.returncode == 0 and second.code == 75 and "spark" in second.text, short(second))
-    return f"0 and 75: {short(second, 100)}"
 
 
 def clients(site: Site, name: str, number: int) -> str:
@@ -74,111 +61,6 @@ def pipe(site: Site) -> str:
     return f"{model} is hot although nobody listened"
 
 
-def worker(site: Site) -> str:
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.host.begin(f"{SWITCH} {model}")
-    try:
-        until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
-        site.host.root("systemctl kill -s STOP lockstep-switch.service")
-        status = site.switch("status")
-        second = site.switch(model, by="olga", limit_s=60)
-        site.host.root("systemctl kill -s CONT lockstep-switch.service")
-        client.communicate(timeout=200)
-    finally:
-        site.host.run("sudo -n systemctl kill -s CONT lockstep-switch.service")
-        client.kill()
-    expect("spark is switching" in status.text and second.code == 75, short(second))
-    return f"status names it; second {short(second, 90)}"
-
-
-def killed_worker(site: Site) -> str:
-    """The switch itself is killed while a model loads: it is finished, with a client or without."""
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.host.begin(f"{SWITCH} {model}")
-    until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
-    site.host.run("sudo -n systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
-    output, _ = client.communicate(timeout=200)
-    until(lambda: site.host.status()["switching"] is None, "it is over", 200)
-    until(lambda: site.hot is not None, "a model is hot", 200)
-    return f"{site.hot} hot after it; rc {client.returncode}: {' '.join(output.split())[-100:]}"
-
-
-def killed_service(site: Site, unit: str) -> str:
-    """A service that somebody ends starts again by itself."""
-    earlier_pid = site.host.show(unit, "MainPID")
-    site.host.root(f"systemctl kill -s KILL {unit}")
-    until(
-        lambda: (
-            site.host.show(unit, "MainPID") not in ("0", earlier_pid)
-            and site.host.show(unit, "ActiveState") == "active"
-        ),
-        "it is back",
-        60,
-    )
-    return "a new process, active"
-
-
-def beside(site: Site, program: str) -> str:
-    """A service beside the switch stands still; the switch ends all the same."""
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    unit = program.removesuffix(".service")
-    site.host.root(f"systemctl kill -s STOP {unit}")
-    try:
-        answer = site.switch(model)
-        status = site.switch("status")
-    finally:
-        site.host.run(f"sudo -n systemctl kill -s CONT {unit}")
-    expect(status.text.strip() != "", "status says nothing")
-    expect(answer.code == 0 or bool(answer.text.strip()), short(answer))
-    expect(len(set(site.engines())) <= 1, "two engines")
-    return short(answer, 120)
-
-
-def frozen_engine(site: Site) -> str:
-    """Every process of the hot engine is frozen; a switch to another model ends it."""
-    site.be_hot("qwen")
-    site.host.root(f"kill -STOP $(cat {QWEN_GROUP}/docker-*.scope/cgroup.procs)")
-    answer = site.switch("mistral")
-    expect(answer.code == 0 and not alive(site), short(answer))
-    return "ended, mistral hot"
-
-
-def configuration(site: Site, spoil: str) -> str:
-    """models.json is spoilt while a model is hot; running units go on, and the fault is named."""
-    site.be_hot("qwen")
-    path = "/etc/lockstep/models.json"
-    site.host.root(f"cp -a {path} /root/models.json; {spoil}")
-    answer = site.switch("mistral")
-    chat_answer = site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"})
-    site.host.root(f"cp -a /root/models.json {path}; rm /root/models.json")
-    expect(answer.code == 2 and "models.json" in answer.text, short(answer))
-    expect(chat_answer.out.endswith("200") and bool(alive(site)), short(chat_answer))
-    later_answer = site.switch("mistral")
-    expect(later_answer.code == 0, short(later_answer))
-    return f"{short(answer, 120)}; the model goes on"
-
-
-def no_run_folder(site: Site) -> str:
-    site.be_hot("qwen")
-    site.host.root("rm -rf /run/lockstep")
-    answer = site.switch("mistral")
-    expect(answer.code == 0, short(answer))
-    state = site.host.root(
-        "systemctl is-active lockstep-memory lockstep-gateway lockstep-wedge.timer"
-    )
-    expect(state.split() == ["active"] * 3, state)
-    return "switch rc 0, memory watch, gateway and wedge watch active"
-
-
-def no_journal(site: Site, how: str) -> str:
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    site.host.run(f"sudo -n sh -c {shlex.quote(how)}")
-    answer = site.switch(model)
-    site.host.run("sudo -n pkill -CONT systemd-journal; sudo -n systemctl start systemd-journald")
-    expect(answer.code == 0, short(answer))
-    return "switch rc 0"
-
-
 def full(site: Site, place: str) -> str:
     """A folder has no room while somebody switches."""
     model = "mistral" if site.hot == "qwen" else "qwen"
@@ -192,52 +74,6 @@ def full(site: Site, place: str) -> str:
     expect(status.code == 0 and bool(answer.text.strip()), short(answer))
     expect(answer.code == 0 or site.hot is not None, f"{short(answer)}; nothing is hot")
     return short(answer, 120)
-
-
-def power(site: Site) -> str:
-    site.be_hot("qwen")
-    site.host.root("curl -fsS -d '{\"ignore_sigterm\": true}' 127.0.0.1:30001/standin/knob")
-    client = site.host.begin(f"{SWITCH} mistral")
-    until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
-    site.stack.lab("cycle", site.host.name)
-    until(lambda: site.host.run("true", 20).code == 0, "the host is back", 120)
-    client.kill()
-    until(lambda: site.host.run(f"{SWITCH} status --json").code == 0, "status answers", 120)
-    until(
-        lambda: site.host.root("systemctl is-active docker || true").strip() == "active", "Docker"
-    )
-    expect(not site.engines(), f"alive: {site.engines()}")
-    answer = site.switch("mistral")
-    expect(answer.code == 0, short(answer))
-    return "nothing hot after it, next switch rc 0"
-
-
-def during_deploy(site: Site) -> str:
-    model = "mistral" if site.hot == "qwen" else "qwen"
-    site.host.root(f"rm -f {SWITCH.replace('switch.sh', 'start-mistral.sh')}")
-    deploy = site.start()
-    deploy.says("Beginning operation run")
-    answer = site.switch(model)
-    result = deploy.end(BOUND_DEPLOY)
-    expect(answer.code == 0 and result.code == 0, f"{short(answer)}; deploy {result.output[-300:]}")
-    differs = site.drift()
-    expect(differs.code == 0, short(differs))
-    return "both 0, no drift"
-
-
-FROZEN = (("switch", "qwen"), ("diff",))
-
-
-def frozen_host(site: Site) -> str:
-    site.stack.lab("freeze", site.host.name)
-    try:
-        answers = [site.control(*words, "--limit", site.host.name, limit_s=120) for words in FROZEN]
-    finally:
-        site.stack.lab("thaw", site.host.name)
-    for answer in answers:
-        expect(answer.code != 0 and site.host.name in answer.text, short(answer))
-        expect("Usage:" not in answer.text, short(answer))
-    return "; ".join(short(answer, 90) for answer in answers)
 
 
 def docker(site: Site, hang: str, heal: str, model: str) -> str:
@@ -283,53 +119,10 @@ AWAY = "mv /run/docker.sock /run/docker.sock.away"
 BACK = "mv /run/docker.sock.away /run/docker.sock"
 
 
-def docker_memory_watch(site: Site) -> str:
-    site.be_hot("qwen")
-    site.host.root(FREEZE)
-    start = site.host.root("date +%s").strip()
-    holding = 118 - site.host.status()["memory_gib"]["available"]
-    site.memory(holding + 3)
-    try:
-        until(lambda: not alive(site), "the memory watch has ended the engine", 60)
-    finally:
-        site.host.root(THAW)
-        site.memory(118)
-    until(lambda: site.host.status()["switching"] is None, "what follows is over", 180)
-    log = site.host.root(f"journalctl -u lockstep-memory --since @{start} -o cat --no-pager")
-    expect("the memory watch ended it" in log and "not killed" not in log, log[-300:])
-    return "ended by the memory watch"
-
-
 ROWS = (
-    Row("S1", "spark and olga at once: one 0, one 75 that names the other", two_switches),
-    Row("S2", "the switch itself is killed while loading: it is finished", killed_worker),
-    row("S3", "the gateway is killed: back", killed_service, "lockstep-gateway.service"),
-    row("S3b", "the memory watch is killed: back", killed_service, "lockstep-memory.service"),
     row(
         "K0", "the switch's client gets SIGKILL: it ends, the next one works", clients, "SIGKILL", 9
     ),
-    row(
-        "S4-empty",
-        "models.json empty while hot: exit 2 names it, the model goes on",
-        configuration,
-        ": > /etc/lockstep/models.json",
-    ),
-    row(
-        "S4-cut",
-        "models.json cut off: the same",
-        configuration,
-        "truncate -s 200 /etc/lockstep/models.json",
-    ),
-    row("S4-gone", "models.json gone: the same", configuration, "rm /etc/lockstep/models.json"),
-    Row("S5", "/run/lockstep removed while hot: everything works", no_run_folder),
-    row("S6", "journald frozen: the switch ends", no_journal, "pkill -STOP systemd-journal"),
-    row(
-        "S6b",
-        "journald stopped: the switch ends",
-        no_journal,
-        "systemctl stop systemd-journald.socket systemd-journald-dev-log.socket systemd-journald",
-    ),
-    Row("S8", "Docker frozen, memory falls: the memory watch ends the engine", docker_memory_watch),
     row(
         "S9",
         "Docker frozen, container to container: refused, or qwen ended first",
@@ -346,16 +139,7 @@ ROWS = (
         THAW,
         "tiny",
     ),
-    Row("S10", "power cut during the stop of a deaf engine: nothing hot, next switch works", power),
-    Row("S11", "the switch itself is frozen: status names it, a second one is told", worker),
     Row("S12", "the ssh client is frozen: the switch ends, the next one works", ssh_client),
-    Row("S13", "a switch during a deploy: both end well", during_deploy),
-    Row("S14", "the host is frozen: switch and diff of the control machine give up", frozen_host),
-    Row(
-        "S-oom",
-        "the engine is ended by the kernel",
-        cannot="the out-of-memory killer here is the machine's own (docs/lab.md)",
-    ),
     row(
         "W1",
         "Docker frozen, switch.sh none: bounded, and what it says is so",
@@ -391,17 +175,8 @@ ROWS = (
     row("W5", "Docker's socket is gone: the same", docker, AWAY, BACK, "mistral"),
     row("F1", "/tmp is full: a switch works or says why", full, "/tmp"),
     row("F2", "/dev/shm is full: the same", full, "/dev/shm"),
-    row("F3", "the folder of the switch's log is full: the same", full, "/var/log/lockstep"),
     row("K1", "the same with SIGHUP", clients, "SIGHUP", 1),
     row("K2", "the same with SIGQUIT", clients, "SIGQUIT", 3),
     row("K3", "the same with SIGSTOP", clients, "SIGSTOP", 19),
     Row("K4", "nobody reads what the switch says: it ends", pipe),
-    Row("K5", "every process of the hot engine is frozen: a switch away ends it", frozen_engine),
-    row(
-        "K6",
-        "the gateway is frozen: a switch works or says why",
-        beside,
-        "lockstep-gateway.service",
-    ),
-    row("K7", "the memory watch is frozen: the same", beside, "lockstep-memory.service"),
 )

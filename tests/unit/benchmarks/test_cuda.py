@@ -1,61 +1,25 @@
-"""The parts of `benchmarks.cuda` that need no GPU: command lines, the engine's log, the page."""
+"""Predictions for engines on a GPU stand in docs/evidence/cuda.md beside what the engines said."""
 
 import json
-import struct
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import benchmarks.cuda
-from benchmarks.cuda import fit, log, page, parts, ranks, server
-from benchmarks.cuda.card import Card, wait_until
+from benchmarks.cuda import fit
+from benchmarks.cuda.card import Card
 from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted_fit, recipe_of
 from lockstep.checkpoints.configuration import from_config
 from lockstep.checkpoints.known_checkpoints import Knowledge, KnownCheckpoint
 from lockstep.fit import catalogue
 from lockstep.fit.fit import OVERHEAD
 from lockstep.fit.fit import fit as fit_of
-from lockstep.onhost.core.config import Model
 from lockstep.recipes.sizing import Serving, read_back
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/cuda.md").read_text()
 SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read_text())
 CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, has_unified_memory=False)
-# vLLM 0.26.0 on that card, 2026-11-23.
-LOG = (
-    "(EngineCore pid=1) INFO [model_runner.py:305] Model loading took 15.27 GiB and 1.48 seconds",
-    "(EngineCore pid=1) INFO [gpu_worker.py:1] Available KV cache memory: 53.12 GiB",
-    "(EngineCore pid=1) INFO [kv_cache_utils.py:1] GPU KV cache size: 386,816 tokens",
-    "(EngineCore pid=1) INFO [kv_cache_utils.py:2] Maximum concurrency for 32,768 tokens per "
-    "request: 11.80x",
-    "(EngineCore pid=1) INFO [jit_monitor.py:79] Kernel JIT monitor activated; monitored JIT "
-    "compilations during inference will use mode=warn.",
-)
-
-
-def test_the_engines_own_figures_are_read_from_its_log() -> None:
-    assert log.memory(LOG) == {
-        "weights_gib": 15.27,
-        "kv_gib": 53.12,
-        "kv_tokens": 386816.0,
-        "sequences": 11.8,
-    }
-
-
-def test_a_kernel_compiled_while_requests_wait_is_told_from_the_monitors_own_line() -> None:
-    line = "WARNING Triton kernel JIT compilation during inference: fused_moe_kernel"
-    assert log.compilation_lines([*LOG, line]) == [line]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_each_case_is_a_command_line_with_weights_of_no_meaning(tmp_path, name: str) -> None:
-    words, _ = command(CASES[name], tmp_path)
-    assert words[:2] == ("vllm", "serve")
-    assert words[2] == str(tmp_path / CASES[name].checkpoint)
-    assert words[words.index("--load-format") + 1] == "dummy"
-    assert "{draft}" not in " ".join(words)
 
 
 @pytest.mark.parametrize("name", ["gemma4-fp8", "mistral4-nvfp4"])
@@ -222,86 +186,3 @@ def test_what_sglang_shares_out_stands_beside_what_is_predicted_of_it() -> None:
     for name, (forecast, actual) in rows.items():
         row_text = f"| {name} | {forecast:.2f} | {actual:.2f} | {forecast / actual:.3f} |"
         assert f"{row_text}\n" in DOCUMENT, row_text
-
-
-def test_a_figure_that_was_not_measured_is_refused() -> None:
-    with pytest.raises(page.MissingFigure):
-        page.figure({"sequences": None}, "sequences")
-    assert page.row({"sequences": 11.8}, ("sequences", "kv_gib")) == ["11.80", "not measured"]
-
-
-def test_memory_that_stays_does_not_move_the_end_of_a_main_process(monkeypatch) -> None:
-    monkeypatch.setattr(server, "back", lambda *_: False)
-    monkeypatch.setattr(
-        server,
-        "back_after",
-        lambda card, earlier_gib, began, limit_s=0.0: wait_until(lambda: False, began, limit_s),
-    )
-    main_server = server.Server.__new__(server.Server)
-    main_server.environment = server.Environment("", Path(), CARD, {})
-    main_server.before_gib = 0.0
-    main_server.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    main_server.process.kill()
-    main_server.process.wait()
-    end_record = main_server._observe_end(lambda: None, limit_s=0.5)
-    assert end_record["main_s"] is not None
-    assert end_record["memory_s"] is None
-    assert end_record["left"] == [] and "killed_s" not in end_record
-
-
-def test_each_rank_believes_to_be_on_a_host_of_its_own(monkeypatch, tmp_path) -> None:
-    class FakeServer:
-        model = Model("m", "unit", "http://127.0.0.1:1", "m", 1.0, start_timeout_s=9.0)
-
-        def __init__(self, environment, name, argv, variables, prefix) -> None:
-            self.card, self.argv, self.variables = environment.card, argv, variables
-            self.prefix = prefix
-
-    monkeypatch.setattr(ranks, "Server", FakeServer)
-    rank_environment = server.Environment("python3", tmp_path, CARD, {})
-    servers = [ranks._rank(rank_environment, tmp_path, number) for number in (0, 1)]
-    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_HOSTID"):
-        assert len({rank_server.variables[name] for rank_server in servers}) == 2
-    assert [rank_server.card.index for rank_server in servers] == [0, 1]
-    # Memory that GPUs of one host share, and its multicast, are for one host.
-    assert {rank_server.variables["VLLM_ALLREDUCE_USE_SYMM_MEM"] for rank_server in servers} == {
-        "0"
-    }
-    assert servers[0].prefix[:2] == ("unshare", "--mount")
-    assert "--headless" in servers[1].argv and "--headless" not in servers[0].argv
-
-
-def _container(*entries: tuple[int, int, bytes]) -> bytes:
-    """A container of a compiled part: kind (1: PTX, 2: machine code), architecture and content."""
-    body = b"".join(
-        struct.pack("<HHIQ12xI", kind, 0, 32, len(code), made_for) + code
-        for kind, made_for, code in entries
-    )
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-
-
-@pytest.mark.parametrize(
-    ("entries", "kept_code"),
-    [
-        ([(2, 80, b"a" * 8), (2, 90, b"b" * 8), (1, 90, b"c" * 8)], b"b"),
-        ([(2, 100, b"a" * 8), (1, 80, b"b" * 8), (1, 89, b"c" * 8), (1, 100, b"d" * 8)], b"c"),
-        ([(2, 80, b"a" * 8), (2, 120, b"b" * 8)], b""),
-    ],
-)
-def test_the_code_of_other_gpus_is_zeroed_where_it_stands(
-    entries: list[tuple[int, int, bytes]], kept_code: bytes
-) -> None:
-    whole = b"head" + _container(*entries) + b"between" + _container((2, 90, b"z" * 8)) + b"tail"
-    pruned_code = parts.pruned_part(whole, 90)
-    assert len(pruned_code) == len(whole)
-    letters = [letter for letter in b"abcd" if bytes([letter]) * 8 in pruned_code]
-    assert (bytes(letters), pruned_code[:4], pruned_code[-4:]) == (kept_code, b"head", b"tail")
-    assert b"z" * 8 in pruned_code and b"between" in pruned_code
-
-
-def test_what_a_machine_has_or_no_start_needs_is_not_packed() -> None:
-    requirements = ["vllm==0.26.0", "torch==2.11.0", "Typing_Extensions==4.1",
-              "flashinfer-python==1",
-              "uvicorn[standard]==0.52.1"]  # fmt: skip
-    missing_packages = parts.missing(requirements, {"torch", "typing-extensions"})
-    assert list(missing_packages) == ["vllm==0.26.0", "uvicorn[standard]==0.52.1"]

@@ -22,14 +22,12 @@ from lockstep.cli import deploy
 from lockstep.cli.main import main
 from lockstep.core.findings import Finding
 from lockstep.deploy import events
-from lockstep.deploy.course import STAGES
 from lockstep.deploy.plan import DeployPlan
 from lockstep.deploy.summary import HostOutcome
 
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
 OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
-PARTS = [part for parts in STAGES.values() for part in parts]
 INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
 
 
@@ -264,9 +262,7 @@ def test_wrong_use_is_refused_before_anything(folder: Path, words: list[str], me
     assert not (folder / "state").exists()
 
 
-def on_terminal(
-    folder: Path, messages: list[Any], answer: bytes = b"", columns: int = 80
-) -> tuple[int, str]:
+def on_terminal(folder: Path, messages: list[Any], answer: bytes = b"") -> tuple[int, str]:
     """The end and output of `lockstep deploy` on a terminal, with this answer to its question."""
     argv = a_run.argv(folder, messages)
     own_end, program_end = pty.openpty()
@@ -280,7 +276,7 @@ def on_terminal(
 
     process = start_lockstep(
         *("deploy", "-i", "spark.py"),
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"},
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"},
         begin=begin,
         **dict.fromkeys(("stdin", "stdout", "stderr"), program_end),
     )
@@ -300,16 +296,6 @@ def on_terminal(
     return process.wait(), output.decode()
 
 
-def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path) -> None:
-    messages = [events.RunStart(["spark1"]), *step("Base | x", ["spark1"]), OVER]
-    code, text = on_terminal(folder, messages, columns=40)
-    assert code == 0
-    assert "✓ checks   ✓ packages" in text
-    assert "Page: https://10.0.0.11:8443" in text
-    assert "\x1b[3" not in text
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0
-
-
 def test_question_and_answer_stay_above_the_picture(folder: Path) -> None:
     # Its first picture is drawn when a quarter of a second has gone.
     messages = ["SLEEP", events.RunStart(["spark1"]), "SLEEP", QWEN, events.Ready(), "SLEEP"]
@@ -326,25 +312,6 @@ def test_question_and_answer_stay_above_the_picture(folder: Path) -> None:
     assert screen_lines[3].startswith("Lockstep · spark.py")
     assert screen_lines[4] == "✓ checks   ✓ packages"
     assert sum(line.startswith("Lockstep · ") for line in screen_lines) == 1
-
-
-def test_a_deploy_that_changes_nothing_is_six_lines_of_a_terminal(folder: Path) -> None:
-    steps = [event for part in PARTS for event in step(f"{part} | x")]
-    chat = "http://127.0.0.1:8080"
-    hosts = ["spark1", "spark2"]
-    for hot in (["mistral"], []):
-        ends = [good(name, hot, page="http://127.0.0.1:8090", chat=chat) for name in hosts]
-        messages = [events.RunStart(hosts), *steps, events.Over(ends)]
-        code, text = on_terminal(folder, messages)
-        screen = pyte.Screen(80, 24)
-        pyte.Stream(screen).feed(text)
-        screen_lines = [line.rstrip() for line in screen.display if line.strip()]
-        assert code == 0 and len(screen_lines) <= 6, screen_lines
-        assert ("Start one:" in "\n".join(screen_lines)) != bool(hot)
-        # A line ends where a word does.
-        whole = " ".join(screen_lines)
-        assert "mistral is hot." in whole or not hot
-        assert "lockstep open" in whole
 
 
 def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:

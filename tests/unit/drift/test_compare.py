@@ -12,7 +12,7 @@ from a_snapshot import KEY, diff_report, difference_keys, host, only, perfect, s
 from lockstep.drift.compare import ComparedHost, differences, display, fixable
 from lockstep.drift.hosts import HostQuestion, over_ssh
 from lockstep.drift.hosts import read as read_answer
-from lockstep.drift.report import DRIFT, SAME, UNKNOWN, of_host
+from lockstep.drift.report import DRIFT, UNKNOWN, of_host
 from lockstep.drift.subjects import KINDS, all_expectations, environments, questions, unknown_kinds
 from lockstep.fleet.hosts import HostAnswer
 from lockstep.fleet.login import Login
@@ -25,12 +25,6 @@ ENGINES = GOOD["answers"]["environments"]
 ASKED = list(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
 # What the engines say is derived from their own records.
 SAID = environments.facts(ONE, ENGINES)
-
-
-def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
-    report = diff_report((ONE, GOOD), (TWO, GOOD_TOO))
-    assert report.differences == ()
-    assert report.code == SAME
 
 
 def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
@@ -201,10 +195,7 @@ ALL_OF_DOCKER = (
         # Preflight refuses a host whose Docker does not answer, so no deploy comes that far.
         ("docker.service", "inactive, off at boot", "by hand", ALL_OF_DOCKER),
         ("docker.service", "inactive, masked", "by hand", ALL_OF_DOCKER),
-        ("containerd.service", "inactive, masked", "by hand", ALL_OF_DOCKER),
-        ("containerd.service", "off at boot", "deploy", ""),
         ("earlyoom.service", "inactive, masked", "deploy", ""),
-        ("ssh.service", "off at boot", "deploy", ""),
         ("containerd.service", None, "by hand", ""),
     ],
 )

@@ -111,21 +111,3 @@ def test_what_others_lie_on_neither_comes_up_nor_is_deleted(
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: None)
     disk.delete(second)
     copy.require_no_copies(first)
-
-
-def test_several_copy_at_once_and_nobody_brings_the_source_up_meanwhile(
-    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first, second = labs
-    monkeypatch.setattr(Lab, "runtime", property(lambda lab: tmp_path / "run" / lab.name))
-    monkeypatch.setattr(up, "require_root", lambda: None)
-
-    def meanwhile(source: Lab, target: Lab) -> None:
-        monkeypatch.setattr(up, "make_copy", copy.make)
-        up.copy(source, target)
-        with pytest.raises(LabError, match="another up, down or copy of lab 'first'"):
-            up.up(source, up.LabRequest(), Steps(Console()))
-
-    monkeypatch.setattr(up, "make_copy", meanwhile)
-    up.copy(first, second)
-    assert copy.copies(first) == ["second"]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from lab_servers import until
 
-from lab import control, root
+from lab import control
 from lab.core.errors import LabError
 from lab.core.state import Lab, hosts, open_lab
-from lab.host import cgroup, connection, disk, network
+from lab.host import connection, disk, network
 from lab.host.cable import MOST_FRAMES, Line
 from lab.host.machine import nspawn_command
 
@@ -20,17 +19,6 @@ from lab.host.machine import nspawn_command
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab("one", tmp_path / "state", tmp_path / "cache")
-
-
-def test_old_roots_are_deleted_but_not_the_last_two_nor_one_that_is_mounted(
-    tmp_path: Path,
-) -> None:
-    for age, name in enumerate(["root-d", "root-c", "root-b", "root-a"]):
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (age, age))
-    (tmp_path / "root-a.lock").touch()
-    mounts = f"overlay /x overlay rw,lowerdir={tmp_path}/root-c/root,upperdir=/u 0 0\n"
-    assert root.outdated_roots(tmp_path, mounts) == [tmp_path / "root-d"]
 
 
 def test_a_deleted_lab_is_away_at_once_and_its_space_comes_free_later(lab: Lab) -> None:
@@ -42,32 +30,6 @@ def test_a_deleted_lab_is_away_at_once_and_its_space_comes_free_later(lab: Lab) 
     assert not lab.state.exists()
     until(lambda: not list(lab.state.parent.glob(".deleted-*")), "its space is free")
     disk.delete(lab)
-
-
-@pytest.fixture
-def ending_group(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host's group that lists no process, and that the kernel does not remove."""
-    monkeypatch.setattr(cgroup, "mounted_hierarchies", lambda: {"v2": tmp_path / "cgroup"})
-    group = tmp_path / "cgroup" / lab.namespace / "hosts/spark1"
-    (group / "payload").mkdir(parents=True)
-    (group / "payload/cgroup.procs").touch()
-    return group
-
-
-def test_a_host_is_off_only_when_the_kernel_has_removed_its_group(
-    lab: Lab, ending_group: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def pass_time(_: float) -> None:
-        (ending_group / "payload/cgroup.procs").unlink()
-
-    monkeypatch.setattr(cgroup.time, "sleep", pass_time)
-    cgroup.destroy(lab, "hosts/spark1")
-    assert not ending_group.exists() and ending_group.parent.exists()
-
-
-def test_a_group_that_the_kernel_keeps_is_named(lab: Lab, ending_group: Path) -> None:
-    with pytest.raises(LabError, match=f"does not remove {ending_group}"):
-        cgroup.destroy(lab, "hosts/spark1", limit=0)
 
 
 def test_a_guest_may_touch_neither_clock_nor_modules_of_the_machine(lab: Lab) -> None:
@@ -125,17 +87,3 @@ def test_a_host_without_a_gpu_has_the_node_of_the_stand_in_and_one_with_a_gpu_it
     own = "--bind=/dev/nvidiactl:/dev/nvidiactl"
     command = nspawn_command(lab, hosts(1)[0], "v2", [own])
     assert own in command and stand_in not in command
-
-
-def test_the_folder_that_a_killed_guest_left_is_removed_and_unmounted_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(disk, "run", commands.append)
-    folder = tmp_path / "lab-spark1"
-    disk.remove_export(folder)
-    folder.mkdir()
-    monkeypatch.setattr("os.path.ismount", lambda path: path == folder)
-    disk.remove_export(folder)
-    assert commands == [["umount", "--lazy", str(folder)]]
-    assert not folder.exists()

@@ -155,16 +155,6 @@ def test_one_clients_cookies_never_reach_another(spark: Spark) -> None:
     assert engine_bytes == b"GET / HTTP/1.1\nhost: localhost\n"
 
 
-def test_a_redirect_is_the_clients_to_follow(spark: Spark) -> None:
-    answer = b"HTTP/1.1 307 T\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n"
-    _, client_text = exchange(
-        spark, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", answer
-    )
-    assert (
-        client_text.startswith("HTTP/1.1 307 ") and "location: http://127.0.0.1:9/" in client_text
-    )
-
-
 def test_head_and_answers_without_a_body(spark: Spark) -> None:
     head = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     _, client_text = exchange(spark, head, b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n")
@@ -172,15 +162,6 @@ def test_head_and_answers_without_a_body(spark: Spark) -> None:
     get = head.replace(b"HEAD", b"GET")
     _, client_text = exchange(spark, get, b"HTTP/1.1 204 No Content\r\n\r\n")
     assert client_text.startswith("HTTP/1.1 204 ") and client_text.endswith("\r\n\r\n")
-
-
-def test_a_large_body_is_no_surprise(spark: Spark) -> None:
-    picture = "A" * (8 * 2**20)
-    messages = [*TWO, {"role": "user", "content": [{"type": "image_url", "image_url": picture}]}]
-    engine_bytes = post_request(spark, CHAT, json.dumps({"messages": messages}).encode())
-    document = json.loads(engine_bytes.partition(b"\n{")[2].join((b"{", b"")))
-    assert [part["type"] for part in document["messages"][0]["content"]] == ["text", "image_url"]
-    assert document["messages"][0]["content"][1]["image_url"] == picture
 
 
 def test_each_event_passes_before_the_next_one_is_made(spark: Spark) -> None:
@@ -333,12 +314,6 @@ def test_a_model_that_is_not_hot_is_a_503_and_nobody_is_asked(spark: Spark) -> N
     answer, error = failed_answer(spark)
     assert (answer.status, error["message"]) == (503, "mistral is loading or down")
     spark.nobody_asked("mistral")
-
-
-def test_a_fallback_that_is_hot_answers_at_its_models_port(spark: Spark) -> None:
-    hot(spark, "safe")
-    _, wire = begin_request(spark)
-    wire.send(OK)
 
 
 def test_a_unit_that_was_started_anew_is_looked_at_anew(spark: Spark) -> None:
