@@ -16,7 +16,7 @@ def share_imports() -> None:
 
     update_as_shipped = CpuPlatform.check_and_update_config
 
-    def check_and_update_config(config):
+    def check_and_update_config(config: object) -> None:
         update_as_shipped(config)
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
