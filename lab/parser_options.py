@@ -26,29 +26,22 @@ print(json.dumps(ENGINES[{engine!r}].parse({argv!r}).spellings))
 """
 
 
-def option_list(engine: str, python: Path) -> str:
-    """The list of one engine: each long option, and behind it the short ones that mean the same."""
+def question(engine: str) -> str:
+    """A program for an engine's Python that prints every way to write each option, as JSON."""
     known_engine = ENGINES[engine]
     flag = () if known_engine.positional_model else known_engine.spellings("model")[:1]
-    result = subprocess.run(
-        [
-            str(python),
-            "-c",
-            _ASK.format(engine=engine, argv=[*known_engine.entries[0], *flag, "a/b"]),
-        ],
-        cwd=Path(lockstep.__file__).parents[1],
-        env={"HF_HUB_OFFLINE": "1", "HOME": "/tmp"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    return _ASK.format(engine=engine, argv=[*known_engine.entries[0], *flag, "a/b"])
+
+
+def option_list(engine: str, answer: str) -> str:
+    """The list of one engine: each long option, and behind it the short ones that mean the same."""
     rows = []
-    for spellings in json.loads(result.stdout.splitlines()[-1]):
+    for spellings in json.loads(answer):
         short = [spelling for spelling in spellings if not spelling.startswith("--")]
         first, *other_spellings = (spelling for spelling in spellings if spelling.startswith("--"))
         rows += [" ".join((first, *short)), *other_spellings]
     head = (
-        f"# Every option of the parser of {known_engine.title} {VERSIONS[engine]} "
+        f"# Every option of the parser of {ENGINES[engine].title} {VERSIONS[engine]} "
         "(lab/parser_options.py)."
     )
     return "\n".join([head, *sorted(rows), ""])
@@ -60,7 +53,16 @@ def main() -> None:
         open_lab().cache, lambda line: print(line, file=sys.stderr)
     )
     for engine, python in interpreter_paths.items():
-        (FOLDER / f"{engine}.txt").write_text(option_list(engine, python), encoding="utf-8")
+        result = subprocess.run(
+            [str(python), "-c", question(engine)],
+            cwd=Path(lockstep.__file__).parents[1],
+            env={"HF_HUB_OFFLINE": "1", "HOME": "/tmp"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        option_text = option_list(engine, result.stdout.splitlines()[-1])
+        (FOLDER / f"{engine}.txt").write_text(option_text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -84,11 +84,6 @@ def host_hash(host: Host) -> str:
     )
 
 
-def files(host: Host) -> str:
-    """Hash of every unit, launcher and configuration, where `current` leads, and what serves."""
-    return host_hash(host).partition("MainPID")[0] + version(host)
-
-
 def version(host: Host) -> str:
     """The version that the hot engine gives itself."""
     return str(host.get("http://127.0.0.1:30001/version")["version"])
@@ -185,22 +180,31 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
     assert hot.spark1.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
 
 
-def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_then_fetches_nothing(
+def test_an_all_or_none_deploy_that_is_killed_is_undone_by_the_hosts_and_then_fetches_nothing(
     hot: Stack, rolled_deploy: object
 ) -> None:
-    was = [files(host) for host in hot.hosts]
+    """Every stage's files come back: the gateway's and the kernel's settings, our own programs."""
+    program = "/usr/local/lib/lockstep/lockstep/onhost/core/clock.py"
+    for host in hot.hosts:
+        host.root(f"echo '# of an earlier version' >> {program}")
+    was = [all_files(host) for host in hot.hosts]
     request_count = len(list(hot.requests("registry")))
-    target_path = hot.inventory("all", rollout="all")
+    settings = {"gateway": {"keepalive_s": 14}, "sysctls": {"vm.swappiness": "11"}}
+    target_path = hot.inventory("all", rollout="all", **settings)
     killed_deploy = hot.start("-y", inventory=target_path)
+    killed_deploy.says(r"Starting operation: Services \| Restart hot models")
+    changed_files = [all_files(host) for host in hot.hosts]
     killed_deploy.says(r"\[spark1\].*qwen is hot with what was deployed")
     killed_deploy.kill()
+    assert all(now != earlier for now, earlier in zip(changed_files, was, strict=True))
     for host in hot.hosts:
         until(
             lambda host=host: host.look(f"flock --nonblock {LOCK} true").code == 0,
             f"{host.name}: it has ended what the deploy began",
             120,
         )
-    assert [files(host) for host in hot.hosts] == was
+    assert [all_files(host) for host in hot.hosts] == was
+    assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
     for host in hot.hosts:
         assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
         assert host.look(f"test -e {BEGUN}").code == 1
@@ -217,36 +221,10 @@ def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_th
     assert len(list(hot.requests("registry"))) == request_count
 
 
-def test_a_deploy_that_is_cut_after_the_units_gives_back_files_of_every_stage(
-    hot: Stack, rolled_deploy: object
-) -> None:
-    """The gateway's settings, a kernel setting and our own programs are of other stages."""
-    program = "/usr/local/lib/lockstep/lockstep/onhost/core/clock.py"
-    for host in hot.hosts:
-        host.root(f"echo '# of an earlier version' >> {program}")
-    was = [all_files(host) for host in hot.hosts]
-    settings = {"gateway": {"keepalive_s": 14}, "sysctls": {"vm.swappiness": "11"}}
-    cut_deploy = hot.start("-y", inventory=hot.inventory("late", **settings))
-    cut_deploy.says(r"Switch \|")
-    changed_files = [all_files(host) for host in hot.hosts]
-    cut_deploy.kill()
-    assert all(now != earlier for now, earlier in zip(changed_files, was, strict=True))
-    for host in hot.hosts:
-        until(
-            lambda host=host: host.look(f"flock --nonblock {LOCK} true").code == 0,
-            f"{host.name}: it has ended what the deploy began",
-            120,
-        )
-    assert [all_files(host) for host in hot.hosts] == was
-    for host in hot.hosts:
-        assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
-        assert host.look(f"test -e {BEGUN}").code == 1
-    hot.good_deploy("-y")
-
-
 def all_files(host: Host) -> str:
-    """Hash of every file of ours, whatever stage writes it."""
+    """Hash of every file of ours, whatever stage writes it, and where `current` leads."""
     return host.root(
+        "readlink /opt/lockstep/engines/current;"
         "find /etc/systemd/system /etc/lockstep /etc/sysctl.d /data/scripts /usr/local/lib/lockstep"
         " -type f ! -name '*.pyc' ! -path '*/environments/*' -exec sha256sum {} + | sort"
     )

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import fnmatch
 import functools
+import gc
 import glob
 import importlib.util
 import json
@@ -76,6 +77,8 @@ def of_sglang(folder: str, form: str) -> list[str]:
 
 
 def main() -> None:
+    # Imports of an engine leave no garbage, and looking for it takes a sixth of their time.
+    gc.disable()
     ask = {"vllm": of_vllm, "sglang": of_sglang}[sys.argv[1]]
     answers = []
     for folder, form in json.load(sys.stdin):

@@ -11,13 +11,14 @@ import os
 import random
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from onhost_fakes import program
 from packaging.specifiers import SpecifierSet
+from stack import REPOSITORY
 
 from lab import parser_options, parsers
 from lab.core.state import open_lab
@@ -32,16 +33,12 @@ from lockstep.recipes.sizing import options_read
 
 #: What only the build of a recipe's own image reads.
 OWN_VARIABLES = {"VLLM_PLE_TABLE_MEMORY"}
+#: Of the names of the two questions about each written command.
+ENDS = ("-as-written", "-in-full")
 REMOVED = {
     "vllm": ("--disable-log-requests", "--swap-space 4", "--task generate", "--cuda-graph-sizes 4"),
     "sglang": ("--cuda-graph-max-bs 4", "--cuda-graph-bs 4", "--mamba-scheduler-strategy auto"),
 }
-
-
-@pytest.fixture(scope="session")
-def pythons() -> dict[str, Path]:
-    """Engine → interpreter."""
-    return parsers.interpreters(open_lab().cache, print)
 
 
 def question(recipe: Recipe, name: str, *more: str, **words: Any) -> dict[str, Any]:
@@ -63,59 +60,6 @@ def ranks(engine: str, recipe: Recipe) -> Iterator[dict[str, Any]]:
         words = group.arguments(ENGINES[engine], data_parallel=copies)
         assert len(words) >= 3
         yield question(recipe, f"rank-{rank}-of-{copies}", **words)
-
-
-def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> dict[str, Any]:
-    """The answer of the program that a host runs inside its image, in this environment."""
-    target_path = folder / "question.json"
-    target_path.write_text(json.dumps(list(questions)))
-    result = subprocess.run(
-        program("image-answer", engine, str(target_path), python=(str(python),)),
-        env={"HOME": str(folder), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(result.stdout)
-    assert answer["unanswered"] is None, answer
-    return answer
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_the_catalogue_is_taken_and_removed_flags_are_named(
-    engine: str, pythons: dict[str, Path], tmp_path: Path
-) -> None:
-    recipes = [
-        item for item in catalogues.load().recipes.values() if item.engine is ENGINES[engine]
-    ]
-    # Written for an older engine, or for an image's own.
-    foreign = {
-        recipe.name
-        for recipe in recipes
-        if parser_options.VERSIONS[engine] not in SpecifierSet(recipe.lockstep.engine_versions)
-        or OWN_VARIABLES & recipe.env.keys()
-    }
-    good = next(recipe for recipe in recipes if recipe.name not in foreign)
-    removed_questions = [question(good, flag.split()[0], *flag.split()) for flag in REMOVED[engine]]
-    questions = [*(question(recipe, recipe.name) for recipe in recipes), *removed_questions]
-    questions += ranks(engine, good)
-    answer = ask(pythons[engine], engine, questions, tmp_path)
-    assert answer["version"].startswith(parser_options.VERSIONS[engine])
-    refusals = {fault.split()[1].rstrip(":"): fault for fault in answer["faults"]}
-    removed_names = {item["name"] for item in removed_questions}
-    assert set(refusals) == foreign | removed_names, "\n".join(answer["faults"])
-    for flag in removed_names:
-        assert flag in refusals[flag].partition("refuses it:")[2]
-        assert parser_options.VERSIONS[engine] in refusals[flag]
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_the_list_of_options_is_that_of_the_parser(engine: str, pythons: dict[str, Path]) -> None:
-    """`python -m lab.parser_options` writes it anew."""
-    option_text = (parser_options.FOLDER / f"{engine}.txt").read_text(encoding="utf-8")
-    assert option_text == parser_options.option_list(engine, pythons[engine])
 
 
 #: What a person may write of each flag; of some values the engine refuses, and so do we.
@@ -180,15 +124,77 @@ def quote(word: str, dice: random.Random) -> str:
     return dice.choice(ways)
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_a_command_is_read_as_the_engine_reads_it(
-    engine: str, pythons: dict[str, Path], tmp_path: Path
-) -> None:
-    """Another number of commands: MUTATED_COMMANDS=10000. What one refuses the other does, too."""
+@dataclass(frozen=True)
+class EngineAnswer:
+    """An engine's answers to all questions, which share one import of it.
+
+    Attributes:
+        refusals: Question's name → why the engine refuses it.
+        foreign: Recipes written for an older engine, or for an image's own.
+        removed_flags: Names of questions with a flag that the engine has no more.
+        count: The number of commands that a person may write.
+        unread: The numbers of those that Lockstep refuses.
+        options: The answer to `parser_options.question`.
+    """
+
+    engine: str
+    version: str
+    refusals: dict[str, str]
+    foreign: set[str]
+    removed_flags: set[str]
+    count: int
+    unread: set[str]
+    options: str
+
+
+@pytest.fixture(scope="module", params=["vllm", "sglang"])
+def answer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> EngineAnswer:
+    """Each engine's answer. Another number of written commands: MUTATED_COMMANDS=10000."""
+    engine: str = request.param
+    recipes = [
+        item for item in catalogues.load().recipes.values() if item.engine is ENGINES[engine]
+    ]
+    foreign = {
+        recipe.name
+        for recipe in recipes
+        if parser_options.VERSIONS[engine] not in SpecifierSet(recipe.lockstep.engine_versions)
+        or OWN_VARIABLES & recipe.env.keys()
+    }
+    good = next(recipe for recipe in recipes if recipe.name not in foreign)
+    removed_questions = [question(good, flag.split()[0], *flag.split()) for flag in REMOVED[engine]]
+    questions = [*(question(recipe, recipe.name) for recipe in recipes), *removed_questions]
+    questions += ranks(engine, good)
+    count = int(os.environ.get("MUTATED_COMMANDS", "100"))
+    written_questions, unread = written_commands(engine, count)
+    # A host's own question has a limit of time.
+    batches = [[*questions, *written_questions[:500]]]
+    batches += [written_questions[at : at + 500] for at in range(500, len(written_questions), 500)]
+    answers, options = zip(
+        *(ask(engine, batch, tmp_path_factory.mktemp("question")) for batch in batches), strict=True
+    )
+    return EngineAnswer(
+        engine,
+        answers[0]["version"],
+        {fault.split()[1].rstrip(":"): fault for item in answers for fault in item["faults"]},
+        foreign,
+        {item["name"] for item in removed_questions},
+        count,
+        unread,
+        options[0],
+    )
+
+
+def written_commands(engine: str, count: int) -> tuple[list[dict[str, Any]], set[str]]:
+    """Questions about commands as a person may write them, and in full as Lockstep starts them.
+
+    Also the numbers of those that Lockstep refuses.
+    """
     dice = random.Random(7)
     start = "vllm serve {model}" if engine == "vllm" else "sglang serve --model-path {model}"
     questions, unread = [], set()
-    for number in range(int(os.environ.get("MUTATED_COMMANDS", "200"))):
+    for number in range(count):
         words = mutated_command(engine, dice)
         command = dice.choice((" ", "  ", " \\\n    ")).join(quote(word, dice) for word in words)
         text = f"model: org/model\ncontainer: a/b:1\ncommand: |\n  {start} {command}\n"
@@ -200,21 +206,61 @@ def test_a_command_is_read_as_the_engine_reads_it(
             questions[-2]["read"] = questions[-1]["read"]
         except RecipeError:
             unread.add(str(number))
-    # A host's own question has a limit of time.
-    batches = [questions[at : at + 500] for at in range(0, len(questions), 500)]
-    faults = [
-        fault
-        for batch in batches
-        for fault in ask(pythons[engine], engine, batch, tmp_path)["faults"]
-    ]
-    assert [fault for fault in faults if "Lockstep reads" in fault] == []
-    refusals = {
-        end: {name.partition("-")[0] for name in names if name.endswith(end)}
-        for names in [[fault.split()[1].rstrip(":") for fault in faults]]
-        for end in ("as-written", "in-full")
-    }
-    assert refusals["as-written"] == refusals["in-full"] | unread
-    print(
-        f"{engine}: {len(questions)} asked, {len(refusals['as-written'])} commands refused by both"
+    return questions, unread
+
+
+_ASK = """\
+import runpy
+try:
+    runpy.run_module("lockstep.onhost", run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+
+
+def ask(engine: str, questions: list[dict[str, Any]], folder: Path) -> tuple[dict[str, Any], str]:
+    """The answer of the program that a host runs inside its image, and the engine's options."""
+    target_path = folder / "question.json"
+    target_path.write_text(json.dumps(questions))
+    python = parsers.interpreters(open_lab().cache, print)[engine]
+    result = subprocess.run(
+        [python, "-c", _ASK + parser_options.question(engine), "image-answer", engine, target_path],
+        cwd=REPOSITORY,
+        env={"HOME": str(folder), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
-    assert 0 < len(refusals["as-written"]) < len(questions) / 3
+    assert result.returncode == 0, result.stderr[-3000:]
+    *_, line, options = result.stdout.splitlines()
+    answer: dict[str, Any] = json.loads(line)
+    assert answer["unanswered"] is None, answer
+    return answer, options
+
+
+def test_the_catalogue_is_taken_and_removed_flags_are_named(answer: EngineAnswer) -> None:
+    refusals = {name: text for name, text in answer.refusals.items() if not name.endswith(ENDS)}
+    assert answer.version.startswith(parser_options.VERSIONS[answer.engine])
+    assert set(refusals) == answer.foreign | answer.removed_flags, "\n".join(refusals.values())
+    for flag in answer.removed_flags:
+        assert flag in refusals[flag].partition("refuses it:")[2]
+        assert parser_options.VERSIONS[answer.engine] in refusals[flag]
+
+
+def test_the_list_of_options_is_that_of_the_parser(answer: EngineAnswer) -> None:
+    """`python -m lab.parser_options` writes it anew."""
+    file = parser_options.FOLDER / f"{answer.engine}.txt"
+    option_list = parser_options.option_list(answer.engine, answer.options)
+    assert file.read_text(encoding="utf-8") == option_list
+
+
+def test_a_command_is_read_as_the_engine_reads_it(answer: EngineAnswer) -> None:
+    """A command that one refuses the other refuses, too."""
+    assert [text for text in answer.refusals.values() if "Lockstep reads" in text] == []
+    as_written, in_full = (
+        {name.removesuffix(end) for name in answer.refusals if name.endswith(end)} for end in ENDS
+    )
+    assert as_written == in_full | answer.unread
+    print(f"{answer.engine}: {len(as_written)} of {answer.count} commands refused by both")
+    assert 0 < len(as_written) < answer.count * 2 / 3
