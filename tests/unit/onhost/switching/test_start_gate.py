@@ -31,7 +31,7 @@ def spark(tmp_path, monkeypatch):
     """A host with two models, both off, and 100 GiB available."""
 
     class Spark(ModelHost):
-        def start_gate(self, name: str) -> start_gate.Gate:
+        def gate(self, name: str) -> start_gate.Gate:
             host = config.load_host(self.paths.models)
             return start_gate.Gate(host.model(name), host, self.paths)
 
