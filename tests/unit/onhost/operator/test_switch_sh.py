@@ -190,6 +190,21 @@ def test_what_the_memory_watch_ended_gives_way_to_its_fallback_and_then_to_what_
     assert spark.lines[-1] == ("NO MODEL IS HOT: mistral was ended, and nothing may take its place")
 
 
+def test_what_the_memory_watch_ended_gives_way_to_what_was_hot_before_it(spark):
+    assert spark.to("qwen") == 0
+    assert MinimumEnds(spark).hot("qwen") == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
+    assert spark.to("qwen") == 0
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    )
+    assert MinimumEnds(spark).hot("qwen") == 4
+    assert spark.hot == []
+
+
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     models_by_boot.record_hot_model_of_switch(spark.paths, "mistral")
@@ -229,6 +244,12 @@ def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark, later):
 
     # mistral is hot again, and stays so.
     assert spark.to(later) == 0
+    assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
+
+
+def test_a_switch_to_none_forgets_what_failed_before_and_asks_nothing_else(spark):
+    spark.systemd.unit(QWEN_UNIT, ActiveState="failed", SubState="failed", Result="exit-code")
+    assert spark.to("none") == 0
     assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
 
 
@@ -546,6 +567,13 @@ def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, mo
     assert call.startswith("systemd-run ")
     assert "--unit=lockstep-switch.service" in call
     assert call.endswith(f"--worker qwen {getpass.getuser()}")
+
+
+def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
+    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+
+    assert front(spark, monkeypatch, "qwen") == 1
+    assert "the switch to qwen FAILED; mistral is hot again" in capsys.readouterr().out
 
 
 def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, monkeypatch, capsys):
