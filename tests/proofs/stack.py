@@ -60,7 +60,7 @@ def until(
     while not (answer := condition()):
         elapsed_s = time.monotonic() - began
         assert elapsed_s < limit_s, f"not within {limit_s:.0f} s: {description}"
-        time.sleep(min(0.1 + elapsed_s / 20, pause_s))
+        time.sleep(min(0.1 + elapsed_s / 10, pause_s))
     return answer
 
 

@@ -126,7 +126,9 @@ def read_ahead_values(strict_stack: Stack) -> Iterator[str]:
         "cd /sys/class/bdi/* && echo 128 > read_ahead_kb"
     )
     watch = (
-        "cd /sys/class/bdi/* && while sleep 0.05; do cat read_ahead_kb; done | "
+        # One read each: `cat` makes a second, which may find the rest of a longer value.
+        "cd /sys/class/bdi/* && while sleep 0.05; do"
+        " dd if=read_ahead_kb bs=64 count=1 status=none; done | "
         f"stdbuf -oL uniq > {values}"
     )
     host.root(f"systemd-run --quiet --collect --unit=watch-values sh -c {shlex.quote(watch)}")
