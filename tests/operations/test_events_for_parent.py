@@ -15,7 +15,7 @@ monkey.patch_all()
 import subprocess
 import gevent
 from lockstep.deploy.events import Ready
-from lockstep.tasks import events_for_parent
+from lockstep.tasks.run import events_for_parent
 events_for_parent.begin_sending()
 gevent.sleep(0)
 print(repr(subprocess.run(["cat"], capture_output=True).stdout), flush=True)
