@@ -43,6 +43,27 @@ def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:
     spark.nobody_asked()
 
 
+def test_a_page_of_a_listed_origin_may_ask_with_a_key_at_each_listener(tmp_path: Path) -> None:
+    page = {"Origin": "https://chat.example", "Sec-Fetch-Site": "cross-site"}
+    asks = {"Access-Control-Request-Method": "POST"}
+    with running(tmp_path, origins=(page["Origin"],)) as spark:
+        for listener in ("local", "open", "tls"):
+            for headers, status in (
+                (asks, 204),
+                (USE, 200),
+                ({}, 403 if listener == "local" else 401),
+            ):
+                method, path = ("OPTIONS", CHAT) if headers is asks else ("GET", "/v1/models")
+                answer, _ = ask(spark, method, path, headers=page | headers, listener=listener)
+                assert answer.status == status, (listener, headers)
+                assert answer.getheader("access-control-allow-origin") == page["Origin"]
+            other_origin = {"Origin": "https://other.example"}
+            answer, _ = ask(spark, "OPTIONS", CHAT, headers=other_origin | asks, listener=listener)
+            assert answer.status == (403 if listener == "local" else 401)
+            assert answer.getheader("access-control-allow-origin") is None
+        spark.nobody_asked()
+
+
 def test_no_engine_sees_a_key(spark: Spark) -> None:
     for headers in (USE, OPERATE, {"x-lockstep-person": "boss"}):
         client = spark.client()
