@@ -11,7 +11,7 @@ APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netpl
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: deploy test style words types lint check near-tests unit-tests mutants lab-parts lab-tests soak cluster-faults webui clients bench lab-down help
+.PHONY: deploy test style words types lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui clients bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -20,6 +20,7 @@ help:
 	@echo "make test                                     everything that CI runs"
 	@echo "make mutants [COUNT=60] [SEED=1]              change the product at random, see a test fail, about an hour"
 	@echo "make soak                                     300 switches with faults, 25 to 40 minutes"
+	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
 	@echo "make cluster-faults                           every fault on each rank of a cluster"
 	@echo "make webui                                    the real Open WebUI before a gateway, in Chromium"
 	@echo "make clients                                  the real Codex, Claude Code, opencode, Continue, aider before a gateway"
@@ -83,6 +84,10 @@ mutants: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python tests/proofs/soaking.py
+
+POINTS ?= 10
+cuts: $(STAMP)
+	$(BIN)/python tests/proofs/cutting.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
 
 cluster-faults: $(STAMP)
 	$(BIN)/python tests/proofs/cluster_faults.py
