@@ -25,14 +25,14 @@ FACTS = perfect(SPARK)["facts"]
 #: Resource → its operation, and the operation's arguments.
 OPERATIONS: dict[str, tuple[str, Callable[[DesiredState], dict[str, Any]]]] = {
     "accounts": (
-        "system.create_accounts",
+        "base_setup.create_accounts",
         lambda state: {"groups": [OPERATORS_GROUP], "users": wanted_accounts(state)},
     ),
     "kernel_settings": (
-        "system.apply_sysctls",
+        "base_setup.apply_sysctls",
         lambda state: {"values": state.plan.settings.sysctls, "path": SYSCTL},
     ),
-    "packages": ("system.install_packages", lambda state: {"names": state.packages}),
+    "packages": ("base_setup.install_packages", lambda state: {"names": state.packages}),
 }
 
 

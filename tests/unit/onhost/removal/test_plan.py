@@ -316,8 +316,8 @@ def accounts(paths: layout.Paths, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     """The record, of accounts: llm is a deploy's, gate was there, and ann got a group."""
     groups_by_account = {"llm": ["docker"], "gate": [], "ann": ["docker", "lockstep", "people"]}
     groups_by_account["peer"] = []
-    monkeypatch.setattr(plan.baseline, "groups_of", groups_by_account.get)
-    monkeypatch.setattr(plan.baseline, "members_of_group", lambda group: ["ann"])
+    monkeypatch.setattr(plan.original_state, "groups_of", groups_by_account.get)
+    monkeypatch.setattr(plan.original_state, "members_of_group", lambda group: ["ann"])
     record = json.loads(paths.baseline.read_text())
     record["accounts"] = {"llm": None, "gate": [], "ann": [], "peer": []}
     record["groups"] = {"docker": [], "lockstep": None}
