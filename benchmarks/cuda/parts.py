@@ -6,6 +6,7 @@ usage: python -m benchmarks.cuda.parts HAS ARCHIVE.tar.xz [--vllm 0.26.0] [--dat
 HAS lists the packages of that machine, a line each (`python -m pip list --format=freeze` there);
 torch is one of them, at the version that this vLLM asks for. Needed here: uv, strip, xz, 2 GB of
 disk and a package index. There: unpack the archive, and name its folder `site` in PYTHONPATH.
+For a Hopper only: an Ada needs FlashAttention 2, and code of its older kin, which are left out.
 
 Machine code of other GPUs is zeroed in the compiled parts, not taken out, so that every offset
 holds and xz packs it away. Left out are parts for some models and GPUs: FlashInfer's sampler is off

@@ -2,13 +2,15 @@
 # Assemble the lab from the parts beside this file, on an x86-64 Linux machine without a network.
 #
 # usage: boot.sh assemble          unpack all parts into LAB (/lockstep-lab)
-#        boot.sh enter             make the operator's root: a mount namespace that stays
+#        boot.sh enter             make the operator's root: a mount namespace that stays; does
+#                                  nothing where it is there
 #        boot.sh do COMMAND...     run a command there, in the checkout
 #
 # Needs root, util-linux, tar, and xz or Python. PyTorch of TORCH (/opt/torch) goes into the
 # hosts' root too. To end: boot.sh do lockstep lab down --delete; kill "$(cat LAB/holder)".
 #
-# Ran on an H200's machine on 2026-11-29, all three.
+# Ran on an H200's machine on 2026-11-29, all three, with the driver in /usr/local/nvidia; with one of
+# packages only beside stand-ins of its files.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "$0")" && pwd)
@@ -73,6 +75,23 @@ open(sys.argv[2], 'wb').write(archive.read(name))" "$wheel" "$lab/upper/opt/venv
     fi
 }
 
+# A driver of packages lies in folders that the operator's root has of its own: a copy goes in, at
+# the place that lab/host/gpu.py looks at first. Files in place of links, which may leave the folder.
+copy_driver() {
+    mkdir -p "$op/usr/local/nvidia/lib64" "$op/usr/local/nvidia/bin"
+    for folder in /usr/lib/x86_64-linux-gnu /usr/lib64; do
+        [ -e "$folder/libnvidia-ml.so.1" ] || continue
+        find -L "$folder" -maxdepth 1 -type f \( -name 'libcuda.so*' -o -name 'libcudadebugger.so*' \
+            -o -name 'libnvcuvid.so*' -o -name 'libnvidia-*.so*' \) -exec cp -t "$op/usr/local/nvidia/lib64" {} +
+        break
+    done
+    [ ! -e /usr/bin/nvidia-smi ] || cp -L /usr/bin/nvidia-smi "$op/usr/local/nvidia/bin/"
+}
+
+bind() { [ ! -d "$1" ] || { mkdir -p "$op$1" && mount --rbind "$1" "$op$1"; }; }
+
+entered() { nsenter -t "$(cat "$lab/holder")" -m -r -w test -s /run/holder; } 2>/dev/null
+
 # A mount namespace whose root is the operator's.
 enter() {
     mount --make-rprivate /
@@ -89,11 +108,8 @@ enter() {
     mount --bind "$lab" "$op/lab"
     mount --bind "$lab/checkout" "$op/lockstep"
     mount --bind "$here" "$op/machine"
-    for folder in /usr/local/nvidia /usr/local/cuda; do
-        [ -d "$folder" ] || continue
-        mkdir -p "$op$folder"
-        mount --rbind "$folder" "$op$folder"
-    done
+    bind /usr/local/cuda
+    if [ -e /usr/local/nvidia/bin/nvidia-smi ]; then bind /usr/local/nvidia; else copy_driver; fi
     ln -sfn /opt/venv "$op/lockstep/.venv"
     : >"$op/etc/resolv.conf"
     cd "$op"
@@ -108,12 +124,12 @@ base=$lab/cache/root-$(cat "$here/identity")/root
 case "$command" in
     assemble) assemble ;;
     enter)
+        if entered; then exit 0; fi
         unshare --mount sh "$0" in &
-        holder=$!
-        echo $holder >"$lab/holder"
+        echo $! >"$lab/holder"
         i=0
-        until nsenter -t "$holder" -m -r -w test -s /run/holder 2>/dev/null; do
-            i=$((i + 1)); [ $i -lt 100 ] || { echo "the operator's root is not entered" >&2; exit 1; }
+        until entered; do
+            i=$((i + 1)); [ $i -lt 250 ] || { echo "the operator's root is not entered" >&2; exit 1; }
             sleep 0.1
         done
         ;;

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Make the parts of a lab for a machine that has a GPU and no network.
 #
-# usage: pack.sh WORK OUT DEBS   as root on an x86-64 machine with network and `make` done, where
+# usage: pack.sh WORK OUT DEBS   as root on an x86-64 machine with Debian 12 and network, where
 # `lockstep lab build` has run. WORK takes 3 GB. DEBS is a folder with Ubuntu 24.04's packages
 # python3.12, python3.12-minimal, libpython3.12-minimal, libpython3.12-stdlib (for the hosts' root),
 # and python3.12-dev, python3.12-venv, libpython3.12t64, libpython3.12-dev with Debian 13's
 # zlib1g-dev and libexpat1-dev (for the lab's apt repository): Python as DGX OS has it.
 #
-# Of the parts in OUT, root, operator and checkout suffice for first_look.sh; whole_run.py needs all,
+# Of the parts in OUT, first_look.sh needs identity, boot.sh, root, operator and checkout; whole_run.py all,
 # and vllm.tar.xz of benchmarks.cuda.parts beside them. The lists here say what the first parts leave
 # to the later ones, so that each is small where only so much can be carried at once.
 #
@@ -16,10 +16,10 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
-work=$1 out=$2 debs=$3
+mkdir -p "$1" "$2/more"
+work=$(realpath "$1") out=$(realpath "$2") debs=$(realpath -e "$3")
 cache=${LOCKSTEP_LAB_CACHE:-/var/cache/lockstep-lab}
 python=$checkout/.venv/bin/python
-mkdir -p "$work" "$out/more"
 cd "$work"
 identity=$("$python" -c 'from lab import root; print(root.identity())')
 echo "$identity" >"$out/identity"

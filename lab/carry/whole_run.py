@@ -184,7 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--vectors", default="vectors", help="the model of the vectors")
     parser.add_argument("--pair", default="pair", help="the model of the cluster")
     parser.add_argument("--rounds", type=int, default=10, help="switches there and back")
-    parser.add_argument("--hold", type=int, default=100, help="GiB of the GPU for somebody else")
+    parser.add_argument("--hold", type=int, help="GiB of the GPU for somebody else (0.72 of it)")
     parser.add_argument("step", nargs="*", metavar="STEP", help=", ".join(STEPS))
     options = parser.parse_args()
     if unknown := set(options.step) - set(STEPS):

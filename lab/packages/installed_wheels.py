@@ -6,7 +6,8 @@ Each FOLDER holds installed packages, as `site-packages` does, and may hold whee
 where two hold one package, the first counts. OUT/simple and OUT/torch are indexes of the packages
 and of all they need, for the lab's web server. They are whole: a requirement of a package that no
 FOLDER has is left out of the wheels, and one for another version than the installed one is
-loosened. So what was installed together is what a resolver finds.
+loosened. So what was installed together is what a resolver finds. What an earlier call left in OUT
+is made anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +50,8 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     packages = installed_packages(options.folders)
     names = closure(options.need, packages)
+    for part in ("wheels", "simple", "torch"):
+        shutil.rmtree(options.out / part, ignore_errors=True)
     folder = options.out / "wheels"
     folder.mkdir(parents=True)
     with ThreadPoolExecutor() as pool:

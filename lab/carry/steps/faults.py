@@ -39,9 +39,10 @@ def gpu_full(run: Run) -> Figures:
     """Another process holds most of the GPU while the model starts."""
     run.make_hot(run.options.second)
     unit = "sudo systemd-run --unit=hold --collect --pipe -q"
-    hold = run.begin(f"{unit} {VENV} - {run.options.hold}", HOLD)
+    hold_gib = held_gib(run)
+    hold = run.begin(f"{unit} {VENV} - {hold_gib}", HOLD)
     try:
-        run.until(lambda: hold.poll() is not None or run.gpu()["gpu_mib"] > run.options.hold * 1000)
+        run.until(lambda: hold.poll() is not None or run.gpu()["gpu_mib"] > hold_gib * 1000)
         if hold.poll() is not None:
             raise StepFailure(f"nobody could take so much: {run.end(hold)[-300:]}")
         began = time.monotonic()
@@ -52,11 +53,19 @@ def gpu_full(run: Run) -> Figures:
         run.on_host("sudo systemctl stop hold", (0, 1, 5))
         if hold.poll() is None:
             kill(hold)
-    freed_s = run.until(lambda: run.gpu()["gpu_mib"] < run.options.hold * 1000)
+    freed_s = run.until(lambda: run.gpu()["gpu_mib"] < hold_gib * 1000)
     return {
         "seconds": seconds, "said": output.strip().splitlines()[-10:], "hot": status["hot"],
         "beside it": memory, "freed_s": freed_s, "again": run.switch(run.options.model)["seconds"],
     }  # fmt: skip
+
+
+def held_gib(run: Run) -> int:
+    """GiB that the other process takes: 0.72 of the GPU leave room for the second model alone."""
+    if run.options.hold:
+        return int(run.options.hold)
+    total_mib = run.on_host("nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits")
+    return int(int(total_mib) * 0.72 / 1024)
 
 
 def _cut(run: Run) -> Figures:

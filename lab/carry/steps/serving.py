@@ -14,6 +14,8 @@ VERSIONS = (
     "print(platform.python_version(), torch.__version__, vllm.__version__)"
 )
 CARD = "nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader"
+#: Where vllm.tar.xz is unpacked: its folder is `site`.
+UNPACKED = "/site"
 #: Puts the trained model into the hub of the lab whose state is a folder.
 PUBLISH = """
 import sys
@@ -30,7 +32,7 @@ print(hub_store.commit(root, "lab/trained-qwen3", files, "Trained", "2026-11-29T
 
 def assemble(run: Run) -> Figures:
     """Unpack all parts; PyTorch of this machine goes into wheels, not into the host's root."""
-    run.machine("sh", "-c", f"mkdir -p /site && xz -dc {run.parts}/vllm.tar.xz | tar -x -C /site")
+    run.machine("python3", "-m", "tarfile", "-e", f"{run.parts}/vllm.tar.xz", UNPACKED)
     return {"said": run.machine("sh", f"{run.parts}/boot.sh", "assemble", TORCH="/nonexistent")}
 
 
@@ -42,7 +44,7 @@ def train(run: Run) -> Figures:
         place = str(run.lab / "checkout")
         run.machine(
             "python3", "-m", "benchmarks.cuda.trained_model", str(folder), f"{place}/docs",
-            "--seconds", "90", PYTHONPATH=place,
+            "--seconds", "90", PYTHONPATH=_path(run),
         )  # fmt: skip
     run.until((folder / "trained.json").exists)
     return dict(json.loads((folder / "trained.json").read_text()))
@@ -56,11 +58,16 @@ def wheels(run: Run) -> Figures:
     need = "vllm torch torchvision mistral_common httpx2 httptools prometheus-client pydantic"
     return {
         "said": run.machine(
-            "python3", "-m", "lab.packages.installed_wheels", str(web), "/site/site", site.strip(),
-            f"{run.parts}/more", "--need", *need.split(), "starlette", "uvicorn", "uvloop",
-            PYTHONPATH=str(run.lab / "checkout"),
+            "python3", "-m", "lab.packages.installed_wheels", str(web), f"{UNPACKED}/site",
+            site.strip(), f"{run.parts}/more", "--need", *need.split(), "starlette",
+            "uvicorn", "uvloop", PYTHONPATH=_path(run),
         )
     }  # fmt: skip
+
+
+def _path(run: Run) -> str:
+    """PYTHONPATH of this machine's Python: the checkout, and packages that the machine lacks."""
+    return f"{run.lab / 'checkout'}:{UNPACKED}/site"
 
 
 def up(run: Run) -> Figures:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from lab.carry import whole_run
-from lab.carry.steps import image
+from lab.carry.steps import faults, image, serving
 
 
 def _measure(run: whole_run.Run) -> dict[str, Any]:
@@ -161,6 +161,30 @@ def test_the_changed_inventory_has_other_data_of_models_one_model_more_and_its_r
             },
         )
     ]
+
+
+@pytest.mark.parametrize(("words", "gib"), [((), "57"), (("--hold", "9"), "9")])
+def test_somebody_elses_share_of_the_gpu_follows_its_size(
+    words: tuple[str, ...], gib: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "boot.sh").write_text("echo 81559")
+    steps = {"full": (lambda run: {"gib": str(faults.held_gib(run))}, 10, 1, ())}
+    monkeypatch.setattr(whole_run, "STEPS", steps)
+    _, results = _run(monkeypatch, tmp_path, "--parts", str(tmp_path), *words)
+    assert results["full"]["figures"] == {"gib": gib}
+
+
+def test_the_training_sees_the_checkout_and_the_packages_that_the_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho "{\\"path\\": \\"$PYTHONPATH\\"}" >"$3/trained.json"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LAB", "/a-lab")
+    monkeypatch.setattr(whole_run, "STEPS", {"train": (serving.train, 10, 1, ())})
+    _, results = _run(monkeypatch, tmp_path / "out", "--trained", str(tmp_path / "trained"))
+    assert results["train"]["figures"] == {"path": "/a-lab/checkout:/site/site"}
 
 
 #: A registry that keeps what is put into it.
