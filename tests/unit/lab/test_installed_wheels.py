@@ -21,8 +21,8 @@ def test_a_second_call_makes_everything_anew(tmp_path: Path) -> None:
     words = [str(out), str(tmp_path / "site"), "--need", "torch"]
     for _ in range(2):
         assert installed_wheels.main(words) == 0
-        made = [path.relative_to(out).as_posix() for path in out.rglob("*.whl")]
-        assert sorted(made) == [
+        wheel_names = [path.relative_to(out).as_posix() for path in out.rglob("*.whl")]
+        assert sorted(wheel_names) == [
             "simple/torch/torch-1-py3-none-any.whl",
             "torch/torch/torch-1-py3-none-any.whl",
             "wheels/torch-1-py3-none-any.whl",
