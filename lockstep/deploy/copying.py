@@ -78,7 +78,7 @@ def expects(
     `facts` is the answer of the reader `preflight` on that host.
     """
     if ENGINE in facts["lacking"]:
-        # The claims have the names that `wheels_and_source_trees.py` uses on the host.
+        # The claims have the names that `build_inputs.py` uses on the host.
         for stage, contents in engine_content(plan, pins).items():
             yield f"engine-{stage}", contents
     names = [

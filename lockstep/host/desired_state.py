@@ -227,7 +227,7 @@ class DesiredState:
     def unchecked_digests(self, images: Mapping[str, Any]) -> list[str]:
         """Return the digests whose engine has not accepted exactly these recipes yet.
 
-        `images` is digest → the record of `recipe_check`, None where it was never asked.
+        `images` is digest → the record of `model_recipe_check`, None where it was never asked.
         """
         return [
             name

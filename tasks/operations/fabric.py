@@ -38,8 +38,14 @@ def apply_addresses(file: ManagedFile, settings: Settings) -> Commands:
         )
         return
     wrong = netplan.interface_faults(settings, network)
-    if not (wrong or file_changes([file], (), (), answers["files"])):
+    changes = file_changes([file], (), (), answers["files"])
+    if not (wrong or changes):
         host.noop("the fast link has its addresses")
+        return
+    if not wrong and all(old_text == text for _, old_text, text in changes.differences):
+        # Applied anew, the addresses would be cut under a model that uses them.
+        yield remote_commands.changing_command(["chmod", file.mode, file.path])
+        yield remote_commands.changing_command(["chown", f"{file.owner}:{file.group}", file.path])
         return
     for line in wrong:
         host.log(line)

@@ -33,7 +33,7 @@ def write_files(
 def file_writing_commands(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
-    """Return the commands of `tree`, for operations that compute their files on the way."""
+    """Return the commands of `write_files`, for operations that compute their files on the way."""
     present_files = facts.reader_answer("files")
     if present_files is None:
         return

@@ -52,12 +52,16 @@ def test_a_link_that_is_as_it_should_be_is_left_alone() -> None:
     assert commands(linked_host(link(carrier=False, addresses=[], mtu=1500))) == []
 
 
+def test_a_mode_alone_is_changed_without_touching_the_addresses() -> None:
+    # netplan demands that nobody else reads it.
+    lines = commands(linked_host(GOOD, {**HAVE, "mode": "0644"}))
+    assert [str(line) for line in lines] == [f"chmod 0600 {NETPLAN}", f"chown root:root {NETPLAN}"]
+
+
 @pytest.mark.parametrize(
     ("state", "file", "messages"),
     [
         (GOOD, None, []),
-        # netplan demands that nobody else reads it.
-        (GOOD, {**HAVE, "mode": "0644"}, []),
         # A reboot may reset one interface.
         (link(mtu=1500), HAVE, ["enp1s0f0np0 has MTU 1500 instead of 9000"]),
         (link(addresses=[]), HAVE, ["enp1s0f0np0 has no address 10.77.0.11/24"]),

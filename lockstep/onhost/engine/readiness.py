@@ -5,7 +5,7 @@ usage: ready MODEL --main-pid PID
 Runs as root in ExecStartPost=+ of every model unit, so that the unit counts as started only after a
 test question and answers that make sense. Gives up at once if the unit's main process has died.
 While the engine loads, this keeps pages free for the driver, and at the end the disks get back
-their own read-ahead (load_guard.py), which takes root.
+their own read-ahead (free_pages_during_load.py), which takes root.
 
 exit codes: 0 the engine answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable

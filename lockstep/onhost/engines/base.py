@@ -343,7 +343,7 @@ class Engine:
     def recipe_kernels(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
     ) -> list[str]:
-        """Return the kernels that a recipe will run, by the names of `engine_kernels.KERNELS`.
+        """Return the kernels that a recipe will run, by the names of `kernel_self_test.KERNELS`.
 
         Args:
             argv: Its whole command line.

@@ -1,7 +1,7 @@
 """The parts of an installed vLLM that its recipes will use: compiled extensions and kernels.
 
 Without a GPU, the extensions are loaded as far as that needs none. With a GPU, each part runs a
-small kernel, which is compared with PyTorch (`engine_kernels`).
+small kernel, which is compared with PyTorch (`kernel_self_test`).
 """
 
 from __future__ import annotations

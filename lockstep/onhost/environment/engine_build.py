@@ -5,7 +5,7 @@ usage: engine-build pytorch|vllm|flashinfer|check|activate [SPEC.json]
 SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
 its commit, and the folder of this environment. Nothing uses that folder before `activate` moves the
 link `current` to it, and `activate` demands a passed check. Everything is installed from the folder
-`store` beside it alone, which is filled first (`wheels_and_source_trees.py`).
+`store` beside it alone, which is filled first (`build_inputs.py`).
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """

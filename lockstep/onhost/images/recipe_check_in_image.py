@@ -20,7 +20,7 @@ from typing import Any
 from lockstep.onhost import engines
 
 # Importing an engine takes 20 s on two cores; ten times that for a cold disk. Less than what
-# `recipe_check` waits, so that no container outlives it.
+# `model_recipe_check` waits, so that no container outlives it.
 LIMIT_S = 240
 
 

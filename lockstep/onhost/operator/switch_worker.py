@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 
 def main(argv: list[str], paths: layout.Paths) -> int:
-    """Run one of `switch_job.WORK` with its words, as root."""
+    """Run one of `switch_commands.WORK` with its words, as root."""
     match argv:
         case [switch_commands.WORKER, name, user]:
             return switch_history.switch_and_record(

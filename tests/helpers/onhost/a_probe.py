@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).parents[3]
 def _command() -> str:
     """The command that Python runs on a host with the programs of this repository.
 
-    tests/unit/files/test_sent.py has a host without them.
+    tests/unit/files/test_remote_exec.py has a host without them.
     """
     compileall.compile_dir(REPOSITORY / "lockstep/onhost", quiet=2)
     return remote_exec.COMMAND[-1].replace(PROGRAMS, str(REPOSITORY))

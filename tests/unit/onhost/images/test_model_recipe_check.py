@@ -125,7 +125,7 @@ def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> No
     )
 
 
-# recipe_check.py, with a Docker that answers for the image.
+# model_recipe_check.py, with a Docker that answers for the image.
 
 
 class CheckResult(NamedTuple):

@@ -42,7 +42,7 @@ class WriteResult(NamedTuple):
 def write(
     *files: dict[str, Any], remove: tuple[Path, ...] = (), adopt: tuple[Path, ...] = (), **more: Any
 ) -> WriteResult:
-    """tests/unit/files/test_sent.py and the lab have it sent to a host."""
+    """tests/unit/files/test_remote_exec.py and the lab have it sent to a host."""
     request = {"files": list(files), "remove": list(map(str, remove)), **more}
     with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as error:
         checked_file_writes.answer_request({**request, "adopt": list(map(str, adopt))})
