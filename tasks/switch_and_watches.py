@@ -1,4 +1,4 @@
-"""The script `switch.sh`: one hot model, from a phone."""
+"""The script `switch.sh`, for one hot model from a phone, and the watches of the hot model."""
 
 from __future__ import annotations
 

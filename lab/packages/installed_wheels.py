@@ -50,9 +50,10 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     packages = installed_packages(options.folders)
     names = closure(options.need, packages)
-    for part in ("wheels", "simple", "torch"):
-        shutil.rmtree(options.out / part, ignore_errors=True)
     folder = options.out / "wheels"
+    # Without it no call has made the others: a folder `torch` is then somebody's package.
+    for part in ("simple", "torch", "wheels") if folder.exists() else ():
+        shutil.rmtree(options.out / part, ignore_errors=True)
     folder.mkdir(parents=True)
     with ThreadPoolExecutor() as pool:
         wheels = list(pool.map(lambda name: write_wheel(packages, name, folder), names))

@@ -25,7 +25,7 @@ from lockstep.units.docker_run import LABEL
 
 DOCKER = "docker.service"
 _UNITS = (".service", ".socket", ".timer")
-_INTRUDERS = "deploy_records.foreign_obstacles"
+_OBSTACLES = "deploy_records.foreign_obstacles"
 # Docker may hang; its own unit has no bound for its start (TimeoutStartSec=0: docker.io 26.1.5).
 _TIMEOUT = ("timeout", "--verbose", "300")
 
@@ -117,7 +117,7 @@ def _foreign_containers() -> dict[str, str]:
         "adopt": remote_commands.adopted_things(),
     }
     containers: dict[str, str] = (
-        facts.refreshed_answers({_INTRUDERS: question}).get(_INTRUDERS) or {}
+        facts.refreshed_answers({_OBSTACLES: question}).get(_OBSTACLES) or {}
     )
     return containers
 

@@ -66,9 +66,10 @@ def push(run: Run) -> Figures:
         '["insecure-registries"][0])\''
     ).strip()
     path = "/opt/lockstep/engines/current/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    # `lockstep lock` reads CUDA_VERSION of an image. The machine's toolkit was 13.0 on 2026-11-29.
     output = run.on_host(
         f"sudo python3 - {registry} {REPOSITORY} {TAG} /data/whole-run/layer.tar amd64 PATH={path}"
-        " CUDA_VERSION=13.0.2 && sudo rm -r /data/whole-run", text=PUSH,
+        " CUDA_VERSION=13.0 && sudo rm -r /data/whole-run", text=PUSH,
     )  # fmt: skip
     return {"packed_s": packed_s, **json.loads(output.strip().splitlines()[-1])}
 

@@ -67,20 +67,20 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept the end of a deploy."""
-        content_name = self._accepted_token_hash()
-        if content_name is None or self.path != "/end":
-            http_listener.send_without_body(self, 401 if content_name is None else 404)
+        token_hash = self._accepted_token_hash()
+        if token_hash is None or self.path != "/end":
+            http_listener.send_without_body(self, 401 if token_hash is None else 404)
             return
         # Recorded before the answer, so that the client may rely on it.
-        self.server.over.add(content_name)
+        self.server.over.add(token_hash)
         http_listener.send_without_body(self, 200)
         self.server.end_if_unneeded()
 
     def _accepted_token_hash(self) -> str | None:
         self.server.last_asked = time.monotonic()
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        lease_name = self.server.store.hash_of_accepted_token(token) if scheme == "Bearer" else None
-        return None if lease_name in self.server.over else lease_name
+        token_hash = self.server.store.hash_of_accepted_token(token) if scheme == "Bearer" else None
+        return None if token_hash in self.server.over else token_hash
 
     def do_GET(self) -> None:
         """Send the content, or for HEAD its length if it is here."""

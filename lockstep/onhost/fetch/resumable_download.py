@@ -49,7 +49,7 @@ def download(source: Callable[[], DownloadSource], target: Path, name: str) -> N
     start.
 
     Raises:
-        Incomplete: Five attempts in a row brought nothing.
+        IncompleteTransfer: Five attempts in a row brought nothing.
         SpoiledDownload: The content was wrong twice in a row.
         OSError, HTTPException: Trying again is useless.
     """
