@@ -101,8 +101,14 @@ class Spark:
         return socket.create_connection((listener.address, listener.port), timeout=LIMIT_S)
 
     def accept(self, model: str = "qwen") -> Wire:
-        """Accept the next connection to an engine."""
-        return Wire(self.engines[model].accept()[0])
+        """Accept the next connection to an engine that does not ask for its counters."""
+        connection = self.engines[model].accept()[0]
+        connection.settimeout(LIMIT_S)
+        while connection.recv(12, socket.MSG_PEEK) == b"GET /metrics":
+            connection.close()
+            connection = self.engines[model].accept()[0]
+            connection.settimeout(LIMIT_S)
+        return Wire(connection)
 
     def nobody_asked(self, model: str = "qwen") -> None:
         """Check that no connection waits at an engine."""
