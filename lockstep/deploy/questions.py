@@ -69,8 +69,7 @@ JOB_UNITS = tuple(
 
 def questions(desired_state: DesiredState) -> dict[str, Any]:
     """Return all questions of a deploy's operations to one host."""
-    settings = desired_state.plan.settings
-    all_questions: dict[str, Any] = {
+    return {
         "preflight": {
             **preflight.questions(desired_state.plan, desired_state.pins),
             "packages": desired_state.packages,
@@ -91,11 +90,6 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "deploy_records.sealed_key_changes_and_fault": KEY,
         "machine.available": None,
     }
-    if settings.firewall.enabled:
-        all_questions["firewall"] = {"kept": KEPT}
-    if settings.fabric.netplan:
-        all_questions["network.fabric"] = {"interfaces": list(settings.fabric.interfaces)}
-    return all_questions
 
 
 def touched_things(desired_state: DesiredState) -> dict[str, list[str]]:

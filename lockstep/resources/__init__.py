@@ -10,15 +10,23 @@ from typing import Any
 
 from lockstep.files.remote_exec import reader_name
 from lockstep.host.desired_state import DesiredState
-from lockstep.resources import accounts, files, kernel_settings, packages, units
+from lockstep.resources import (
+    accounts,
+    fabric,
+    files,
+    firewall,
+    kernel_settings,
+    packages,
+    units,
+)
 
-RESOURCES = (packages, kernel_settings, accounts, files, units)
+RESOURCES = (packages, kernel_settings, accounts, files, units, firewall, fabric)
 
 
 def questions(desired_state: DesiredState) -> dict[str, Any]:
     """Return the questions of a deploy to one host: only about the resources that it wants."""
     return {
-        reader_name(reader): {**question, "others": False}
+        reader_name(reader): {**question, "key": files.KEY, "others": False}
         for resource in RESOURCES
         for reader, question in resource.questions(desired_state).items()
     }

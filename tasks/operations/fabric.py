@@ -7,6 +7,7 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.settings import Settings
+from lockstep.resources import fabric
 from lockstep.resources.files import file_changes
 from lockstep.system import netplan
 from lockstep.tasks.operations.firewall import KeepAfterLogin
@@ -29,15 +30,7 @@ def apply_addresses(file: ManagedFile, settings: Settings) -> Commands:
     answers = facts.reader_answers(("network.fabric", "files"))
     if not answers.keys() >= {"network.fabric", "files"}:
         return
-    network = answers["network.fabric"]
-    if absent := netplan.absent_interfaces(settings, network):
-        yield from remote_commands.fail_host_operation(
-            f"fabric.interfaces names {', '.join(absent)}, and the host has "
-            f"{', '.join(network['known'])}. Remedy: `ip link` on the host shows its interfaces; "
-            "nothing was changed."
-        )
-        return
-    wrong = netplan.interface_faults(settings, network)
+    wrong = fabric.faults(settings.fabric, answers["network.fabric"])
     changes = file_changes([file], (), (), answers["files"])
     if not (wrong or changes):
         host.noop("the fast link has its addresses")
@@ -47,8 +40,8 @@ def apply_addresses(file: ManagedFile, settings: Settings) -> Commands:
         yield remote_commands.changing_command(["chmod", file.mode, file.path])
         yield remote_commands.changing_command(["chown", f"{file.owner}:{file.group}", file.path])
         return
-    for line in wrong:
-        host.log(line)
+    for row in wrong:
+        host.log(f"{row.item}: {row.found} instead of {row.expected}")
     adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
     words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
     yield remote_commands.changing_command(words, _stdin=[file.text])

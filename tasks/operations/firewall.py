@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from hashlib import sha256
 from typing import Any
 
 from pyinfra import host
@@ -14,6 +13,7 @@ from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
+from lockstep.resources.firewall import is_in_force
 from lockstep.resources.units import kinds_to_mend
 from lockstep.system.firewall import PROGRAM, UNIT
 from lockstep.tasks.run import reader_answers as facts
@@ -33,14 +33,13 @@ def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
     answers = facts.reader_answers(("firewall", "units"))
     if not answers.keys() >= {"firewall", "units"}:
         return
-    firewall, unit_state = answers["firewall"], answers["units"].get(UNIT, {})
-    is_current = firewall["kept"] == sha256(rules.encode()).hexdigest() and firewall["live"]
+    is_current = is_in_force(rules, answers["firewall"])
     if not is_current:
         yield remote_commands.changing_command([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
         keep = KeepAfterLogin.of_argv([*PROGRAM, "keep"])
         keep.ssh_ports = ssh_ports
         yield keep
-    kinds = kinds_to_mend(UNIT, unit_state, "", at_boot=True, runs=True)
+    kinds = kinds_to_mend(UNIT, answers["units"].get(UNIT, {}), "", at_boot=True, runs=True)
     if kinds & {"unit", "unread unit"}:
         yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     if kinds & {"boot", "running"}:

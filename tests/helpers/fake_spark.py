@@ -290,8 +290,7 @@ class Spark:
 
     def _run_firewall(self, words: list[str]) -> None:
         if words[2] == "keep":
-            text = self.state["files"]["/etc/lockstep/firewall.nft"]["text"]
-            self.state["firewall"] = sha256(text.encode()).hexdigest()
+            self.state["firewall"] = self.state["files"]["/etc/lockstep/firewall.nft"]["text"]
 
     def _run_make_secrets(self, words: list[str]) -> None:
         # Each host has another value.
@@ -522,8 +521,9 @@ class Spark:
         return {name: {"name": name, "requests": 2} for name in hot if name.startswith("vllm")}
 
     def _read_firewall(self, question: dict[str, Any]) -> Any:
-        firewall = self.state["firewall"]
-        return {"kept": firewall, "live": firewall is not None}
+        rules = self.state["firewall"]
+        tables = {"inet lockstep": seal(question["key"], rules.encode())} if rules else {}
+        return {"firewall table": tables}
 
     def _read_environments(self, question: dict[str, Any]) -> Any:
         engine = self.state["engine"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +11,14 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 
+from lockstep.onhost.facts.reader_helpers import seal
+from lockstep.resources.files import KEY
 from lockstep.system.firewall import UNIT
 from lockstep.tasks.operations import firewall
 
 RULES = "table inet lockstep {}\n"
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep firewall"
-GOOD = {"kept": sha256(RULES.encode()).hexdigest(), "live": True}
+GOOD = seal(KEY, RULES.encode())
 GOOD_UNIT = {
     "LoadState": "loaded",
     "ActiveState": "active",
@@ -32,10 +33,11 @@ START = "systemctl enable --now --quiet lockstep-firewall.service"
 
 
 def reached_host(
-    rules: dict[str, Any], connector: Any = None, unit: dict[str, Any] = GOOD_UNIT
+    table: str | None, connector: Any = None, unit: dict[str, Any] = GOOD_UNIT
 ) -> Host:
-    """A host with rules, reached by one kind of connection."""
-    host = Host({"firewall": rules, "units": {UNIT: unit}})
+    """A host with a table, reached by one kind of connection."""
+    tables = {} if table is None else {"inet lockstep": table}
+    host = Host({"firewall": {"firewall table": tables}, "units": {UNIT: unit}})
     host.connector = connector
     return host
 
@@ -54,26 +56,22 @@ def command_lines(host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("rules", "unit", "expected_commands"),
+    ("table", "unit", "expected_commands"),
     [
         # A wiped host, another set of rules, and rules that somebody changed by hand.
-        (
-            {"kept": None, "live": False},
-            {"LoadState": "not-found"},
-            [*LOAD, "systemctl daemon-reload", START],
-        ),
-        ({"kept": "0" * 64}, {}, LOAD),
-        ({"live": False}, {}, LOAD),
-        ({}, {"UnitFileState": "disabled"}, [START]),
-        ({}, {"ActiveState": "inactive"}, [START]),
-        ({}, {"NeedDaemonReload": "yes"}, ["systemctl daemon-reload"]),
-        ({}, {}, []),
+        (None, {"LoadState": "not-found"}, [*LOAD, "systemctl daemon-reload", START]),
+        (32 * "0", {}, LOAD),
+        ("other rules", {}, LOAD),
+        (GOOD, {"UnitFileState": "disabled"}, [START]),
+        (GOOD, {"ActiveState": "inactive"}, [START]),
+        (GOOD, {"NeedDaemonReload": "yes"}, ["systemctl daemon-reload"]),
+        (GOOD, {}, []),
     ],
 )
 def test_what_is_missing_is_brought_about(
-    rules: dict[str, Any], unit: dict[str, Any], expected_commands: list[str]
+    table: str | None, unit: dict[str, Any], expected_commands: list[str]
 ) -> None:
-    host = reached_host({**GOOD, **rules}, unit={**GOOD_UNIT, **unit})
+    host = reached_host(table, unit={**GOOD_UNIT, **unit})
     assert command_lines(host) == expected_commands
     assert bool(host.noop_messages) is (expected_commands == [])
 
@@ -107,7 +105,7 @@ def test_the_login_is_a_new_one_and_its_failure_brings_the_old_rules_back(
             if not works:
                 raise ConnectError("timed out")
 
-    host = reached_host({**GOOD, "live": False}, connector=Ssh())
+    host = reached_host("other rules", connector=Ssh())
     monkeypatch.setattr(firewall, "SSHConnector", Fresh)
     host.connector.__class__ = Fresh
     assert logged_in(host) is works
@@ -124,6 +122,6 @@ def test_on_the_host_itself_the_port_of_its_ssh_session_must_stay_open(
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", connection)
     local = LocalConnector.__new__(LocalConnector)
-    host = reached_host({**GOOD, "live": False}, connector=local)
+    host = reached_host("other rules", connector=local)
     assert logged_in(host) is works
     assert host.commands == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]

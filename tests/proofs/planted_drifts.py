@@ -86,6 +86,7 @@ _LISTEN = (
 _SILENT = "kill $(cat /run/drift-pid); rm -f /run/drift-pid /run/drift-listens"
 _CABLE = "$(ip -o route get 10.77.0.1 | sed 's/.* dev //; s/ .*//')"
 _RELOAD = "systemctl daemon-reload"
+_TABLE, _LOAD = "inet lockstep", "/usr/bin/python3 /usr/local/lib/lockstep firewall load"
 _STATUS = "/var/lib/dpkg/status"
 _HOLD_JQ = "sed -i '/^Package: jq$/,/^$/ s/^WHAT/' FILE"
 
@@ -505,6 +506,21 @@ PLANTS: dict[str, Plant] = {
     ),
     "a rule of the firewall": _pair(
         "iptables -A|-D INPUT -p tcp --dport 9 -j DROP", "firewall", "--dport 9 -j DROP", DECIDE
+    ),
+    # A table without its rules would keep its policy, and lock this program out.
+    "a firewall that is gone": Plant(
+        "nft delete table inet lockstep", "firewall table", _TABLE, _LOAD, "deploy"
+    ),
+    "a rule that lets everybody in": Plant(
+        "nft insert rule inet lockstep input accept", "firewall table", _TABLE, _LOAD, "deploy"
+    ),
+    "a rule that is gone": Plant(
+        "nft delete rule inet lockstep input handle $(nft -a list table inet lockstep"
+        " | sed -n 's/.*mDNS.*handle //p')",
+        "firewall table",
+        _TABLE,
+        _LOAD,
+        "deploy",
     ),
     # The machine.
     "a reboot that is due": _pair(

@@ -23,7 +23,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
-from lockstep.resources import accounts, kernel_settings, packages
+from lockstep.resources import accounts, fabric, firewall, kernel_settings, packages
 from lockstep.resources import files as file_resources
 from lockstep.resources import units as unit_resources
 from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
@@ -38,6 +38,8 @@ _SUBJECTS = (
         docker,
         environments,
         network,
+        firewall,
+        fabric,
         settings,
         kernel_settings,
         accounts,

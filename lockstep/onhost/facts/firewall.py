@@ -6,27 +6,24 @@ import re
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reader_helpers import Facts, digest, run, seal
-from lockstep.onhost.system.firewall_trial import FirewallTrial
+from lockstep.onhost.facts.reader_helpers import Facts, run, seal
+from lockstep.onhost.system.firewall_trial import LIST_TABLE, TABLE, FirewallTrial
 
 # Docker makes rules of its own for every container, in these tables.
 _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat", "raw", "mangle")}
 
 
-def read(question: dict[str, str]) -> dict[str, Any]:
-    """Return the state of the deploy's firewall.
+def read(question: dict[str, Any]) -> Facts:
+    """Yield the deploy's table, as the keyed hash of the rules that are loaded at boot.
 
-    Args:
-        question: Path of the rules that are "kept".
-
-    Returns:
-        Digest of the rules that are loaded at boot ("kept"), whether the kernel still has the rules
-        of the last load ("live").
+    A table that is not as the last load made it has other rules. `question` has the "key".
     """
-    return {
-        "kept": digest(question["kept"]),
-        "live": FirewallTrial(layout.Paths()).is_table_unchanged(),
-    }
+    trial, table = FirewallTrial(layout.Paths()), run(*LIST_TABLE).stdout
+    if table:
+        kept_rules = trial.kept_file.read_bytes() if trial.kept_file.exists() else b""
+        is_own = trial.is_as_loaded(table)
+        value = seal(question["key"], kept_rules) if is_own else "other rules"
+        yield "firewall table", " ".join(TABLE), value
 
 
 def foreign_rules(question: dict[str, Any]) -> Facts:

@@ -17,6 +17,7 @@ from lockstep.onhost.facts.reader_helpers import (
     Facts,
     folder_paths,
     lines_of_file,
+    output_or_raise,
     run,
     text,
 )
@@ -143,27 +144,16 @@ def connection_fault(url: str) -> str | None:
         return str(fault)
 
 
-def fabric(question: dict[str, Any]) -> dict[str, Any]:
-    """Return the present state of the fast link.
-
-    Args:
-        question: "interfaces" by name.
-
-    Returns:
-        Each of the "interfaces" ({"mtu", "carrier", "addresses"}), null for an absent one; all that
-        are "known".
-    """
-    every = {}
-    for link in json.loads(run("ip", "-json", "address", "show").stdout or "[]"):
-        addresses = [
-            f"{address['local']}/{address['prefixlen']}" for address in link.get("addr_info", [])
-        ]
-        carrier = "LOWER_UP" in link["flags"]
-        every[link["ifname"]] = {"mtu": link["mtu"], "carrier": carrier, "addresses": addresses}
-    return {
-        "interfaces": {name: every.get(name) for name in question["interfaces"]},
-        "known": sorted(every),
-    }
+def fabric(_: object) -> Facts:
+    """Yield every interface; where a cable is plugged in, its MTU and its addresses too."""
+    for link in json.loads(output_or_raise("ip", "-json", "address", "show")):
+        name = link["ifname"]
+        yield "interface", name, "present"
+        if "LOWER_UP" in link["flags"]:
+            parts = link.get("addr_info", [])
+            addresses = [f"{part['local']}/{part['prefixlen']}" for part in parts]
+            yield "fast link", f"{name} MTU", link["mtu"]
+            yield "fast link", f"{name} addresses", " ".join(addresses) or "none"
 
 
 def interfaces_routes_and_resolvers(_: object) -> Facts:

@@ -19,7 +19,9 @@ from pathlib import Path
 from lockstep.onhost.core import atomic_files, errors, layout, runner
 from lockstep.onhost.system import confirm_or_revert
 
-_TABLE = ("inet", "lockstep")
+TABLE = ("inet", "lockstep")
+#: Without counts of packets, which would make each look different.
+LIST_TABLE = ("nft", "-s", "list", "table", *TABLE)
 _EMPTY = "table inet lockstep\ndelete table inet lockstep\n"
 
 
@@ -28,7 +30,7 @@ class FirewallTrial(confirm_or_revert.Trial):
 
     def __init__(self, paths: layout.Paths) -> None:
         self._rules = paths.root / "etc/lockstep/firewall.nft"
-        self._kept_file = paths.root / "etc/lockstep/firewall-kept.nft"
+        self.kept_file = paths.root / "etc/lockstep/firewall-kept.nft"
         self._record = paths.run / "firewall.json"
         self._record_before = paths.run / "firewall-before.json"
         target_path, lock = paths.run / "firewall-before.nft", self._record.with_suffix(".lock")
@@ -42,27 +44,27 @@ class FirewallTrial(confirm_or_revert.Trial):
     def keep_rules(self) -> None:
         """Keep the rules of `load_on_trial`; raise Problem if they were reverted meanwhile."""
         self.stop_revert_timer()
-        if not self.is_table_unchanged():
+        if not self.is_as_loaded(_listed_table()):
             raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
-        atomic_files.write(self._kept_file, self._rules.read_text(encoding="utf-8"))
+        atomic_files.write(self.kept_file, self._rules.read_text(encoding="utf-8"))
         self.backup.unlink(missing_ok=True)
         self._record_before.unlink(missing_ok=True)
 
     def load_kept_rules(self) -> None:
         """Load the rules that were kept."""
-        self._load_rules(self._kept_file)
+        self._load_rules(self.kept_file)
 
     def remove_own_rules(self) -> None:
         """Remove all rules of ours."""
         runner.run_or_raise("nft", *_EMPTY.replace("\n", "; ").split())
         self._record.unlink(missing_ok=True)
 
-    def is_table_unchanged(self) -> bool:
-        """Tell whether the table is still as the last load made it."""
+    def is_as_loaded(self, table: str) -> bool:
+        """Tell whether a listed table is as the last load made it."""
         record = atomic_files.read_json(self._record)
-        return bool(record and record["listing"] == _digest(_listed_table()))
+        return bool(record and record["listing"] == _digest(table))
 
     def store_state(self) -> None:
         """Store the rules in force and their record, so that manual changes stay known as such."""
@@ -86,7 +88,7 @@ class FirewallTrial(confirm_or_revert.Trial):
 
 def _listed_table() -> str:
     """Return the table as the kernel has it, or ""."""
-    result = runner.run(["nft", "list", "table", *_TABLE])
+    result = runner.run(LIST_TABLE)
     return result.stdout if result.returncode == 0 else ""
 
 

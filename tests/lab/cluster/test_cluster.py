@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from stack import BIN, REPOSITORY, Host, Stack, until
@@ -72,6 +73,16 @@ def inventory(stack: Stack, name: str, interfaces: dict[str, str]) -> Path:
     )
 
 
+def link_differences(stack: Stack, inventory: Path) -> list[tuple[str, str, object, str]]:
+    """Item, wanted and found value, and remedy of each difference of spark1's link."""
+    document = json.loads(stack.diff("--json", "--limit", "spark1", inventory=inventory).stdout)
+    return [
+        (row["item"], row["expected"], row["found"], row["how"])
+        for row in document["differences"]
+        if row["kind"] == "fast link"
+    ]
+
+
 def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     deployed_stack: Stack, linked_host: Host
 ) -> None:
@@ -81,6 +92,21 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     assert linked_host.root(f"stat -c %a {NETPLAN}").strip() == "600"
     assert "Fabric | Give the fast link its addresses" in result.output
     earlier_addresses, text = addresses(linked_host), linked_host.root(f"cat {NETPLAN}")
+    # Somebody removes the address and the large frames.
+    assert link_differences(deployed_stack, right) == []
+    linked_host.root(
+        "ip address del 10.88.0.11/24 dev enp1s0f0np0; ip link set enp1s0f0np0 mtu 1500"
+    )
+    assert sorted(link_differences(deployed_stack, right)) == [
+        ("enp1s0f0np0 MTU", "9000", "1500", "deploy"),
+        ("enp1s0f0np0 addresses", "10.88.0.11/24", ANY, "deploy"),
+    ]
+    mending = deployed_stack.good_deploy("-y", "--limit", "spark1", inventory=right)
+    assert mending.changed_operations == {"Fabric | Give the fast link its addresses"}
+    assert addresses(linked_host) == earlier_addresses
+    assert link_differences(deployed_stack, right) == []
+    second_deploy = deployed_stack.good_deploy("-y", "--limit", "spark1", inventory=right)
+    assert second_deploy.changed_operations == set()
     # An address of another network for the port that the deploy comes through.
     wrong = inventory(deployed_stack, "wrong", {OURS: "10.99.0.11/24"})
     failure = deployed_stack.deploy("-y", "--limit", "spark1", inventory=wrong)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from pathlib import Path
 
 import pytest
+from a_probe import program
 
 from lockstep.onhost.core import runner
 from lockstep.onhost.facts import network
@@ -46,3 +49,27 @@ def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket
         "22": ("systemd", False),
         "30000": ("python", True),
     }
+
+
+def test_the_link_s_addresses_and_mtu_are_told_where_its_cable_is_plugged_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [{"local": "10.77.0.11", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}]
+    up = {"mtu": 9000, "flags": ["UP", "LOWER_UP"]}
+    links = [
+        {"ifname": "enp1s0f0np0", **up, "addr_info": addresses},
+        {"ifname": "enP2p1s0f0np0", **up, "addr_info": []},
+        {"ifname": "enP7s7", "mtu": 1500, "flags": ["UP", "NO-CARRIER"], "addr_info": addresses},
+    ]
+    (tmp_path / "links").write_text(json.dumps(links))
+    program(tmp_path, "ip", f'test "$*" = "-json address show" && cat {tmp_path}/links')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    link_facts = [fact[1:] for fact in network.fabric({}) if fact[0] == "fast link"]
+    assert link_facts == [
+        ("enp1s0f0np0 MTU", 9000),
+        ("enp1s0f0np0 addresses", "10.77.0.11/24 fe80::1/64"),
+        ("enP2p1s0f0np0 MTU", 9000),
+        ("enP2p1s0f0np0 addresses", "none"),
+    ]
+    names = [item for kind, item, _ in network.fabric({}) if kind == "interface"]
+    assert names == [link["ifname"] for link in links]

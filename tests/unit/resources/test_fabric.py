@@ -1,0 +1,65 @@
+"""The fast link: what diff says of its addresses, its MTU, and of an absent interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_snapshot import diff_report, host, perfect
+
+from lockstep.drift.compare import Difference, display
+from lockstep.host.desired_state import DesiredState
+from lockstep.resources import questions
+
+PORT, ADAPTER = "enp1s0f0np0", "enx001122334455"
+
+
+def linked_host(interface: str, netplan: bool = True) -> DesiredState:
+    """A host whose fast link is one interface."""
+    return host(
+        fabric={"interfaces": {interface: "10.77.0.11/24"}, "netplan": netplan},
+        fabric_address="10.77.0.11",
+    )
+
+
+def differences(state: DesiredState, facts: dict[str, Any]) -> tuple[Difference, ...]:
+    """What diff says of a host whose link shows these facts."""
+    snapshot = perfect(state)
+    for kind in ("interface", "fast link"):
+        snapshot["facts"].pop(kind, None)
+    snapshot["facts"] |= facts
+    return diff_report((state, snapshot)).differences
+
+
+@pytest.mark.parametrize(
+    ("item", "found", "message"),
+    [
+        ("MTU", "1500", "expected 9000, found 1500"),
+        ("addresses", "none", "expected 10.77.0.11/24, found none"),
+        ("addresses", "110.77.0.11/24", "expected 10.77.0.11/24, found 110.77.0.11/24"),
+    ],
+)
+def test_an_address_or_mtu_that_is_not_in_force_is_named(
+    item: str, found: str, message: str
+) -> None:
+    link = {f"{PORT} MTU": "9000", f"{PORT} addresses": "fe80::1/64 10.77.0.11/24"}
+    assert differences(linked_host(PORT), {"fast link": link}) == ()
+    [row] = differences(linked_host(PORT), {"fast link": {**link, f"{PORT} {item}": found}})
+    assert (row.severity, row.kind, row.item, row.how) == (
+        *("error", "fast link", f"{PORT} {item}", "deploy"),
+    )
+    assert display(row)[1] == [("", message)]
+
+
+def test_without_a_cable_nothing_is_missed_and_an_absent_adapter_is_by_hand() -> None:
+    assert differences(linked_host(PORT), {}) == ()
+    [row] = differences(linked_host(ADAPTER), {})
+    assert (row.kind, row.item, row.how) == ("interface", ADAPTER, "by hand")
+    assert row.command == "sudo ip link"
+
+
+def test_addresses_that_no_deploy_writes_are_not_asked_for() -> None:
+    assert "network.fabric" in questions(linked_host(PORT))
+    own = linked_host(PORT, netplan=False)
+    assert "network.fabric" not in questions(own)
+    assert differences(own, {"fast link": {f"{PORT} addresses": "none"}}) == ()
