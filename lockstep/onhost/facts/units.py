@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import clock, layout, process_liveness
+from lockstep.onhost.core import clock, layout
 from lockstep.onhost.facts.reader_helpers import Facts, paths_below, text
 from lockstep.onhost.records import models_by_boot, watch_findings
 from lockstep.onhost.records.ownership import is_marked
-from lockstep.onhost.systemd import units
+from lockstep.onhost.systemd import outdated_units, units
 
 _PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "NeedDaemonReload"),
@@ -60,12 +60,13 @@ def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             **state,
-            "restart_key": running_restart_key(state),
+            "restart_key": outdated_units.running_restart_key(unit),
             "newer": _newer_files(name, state, question),
             "links": sorted(boot.get(name, [])),
-            "settled": _is_settled(units.unit_from_properties(state)),
+            "settled": _is_settled(unit),
         }
         for name, state in units.properties(question["programs"], *_PROPERTIES).items()
+        for unit in [units.unit_from_properties(state)]
     }
 
 
@@ -107,15 +108,6 @@ def _last_line(name: str) -> str:
     by_systemd = (f"{name}: ", f"Starting {name}", f"Started {name}", f"Stopped {name}")
     own_lines = [line for line in lines if not line.startswith(by_systemd)]
     return (own_lines or lines or ["its journal is empty"])[-1].strip()
-
-
-def running_restart_key(state: Mapping[str, str]) -> str:
-    """Return the restart key (LOCKSTEP_RESTART_KEY) of a unit's process; "" without one."""
-    # A unit whose gate still waits for memory has no main process yet.
-    for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
-        with suppress(OSError):
-            return process_liveness.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
-    return ""
 
 
 def _links() -> dict[str, list[str]]:

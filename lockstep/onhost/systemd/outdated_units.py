@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from pathlib import Path
 
 from lockstep.onhost.core import errors, event_lines, layout, process_liveness
 from lockstep.onhost.systemd import units
 
 GATEWAY = "lockstep-gateway.service"
 GATEWAY_SOCKET = "lockstep-gateway.socket"  #: Its ports, which systemd keeps open over restarts.
-_RESTART_KEY = re.compile(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)")
+_VARIABLE = "LOCKSTEP_RESTART_KEY"
+
+
+def written_restart_key(text: str) -> str:
+    """Return the restart key in the text of a unit or of its variables; "" without one."""
+    match = re.search(f"{_VARIABLE}=([0-9a-f]+)", text)
+    return match[1] if match else ""
+
+
+def running_restart_key(unit: units.Unit, proc: Path = Path("/proc")) -> str:
+    """Return the restart key with which a unit's process was started; "" without one."""
+    # A unit whose gate still waits for memory has no main process yet.
+    for pid in (unit.main_pid, unit.control_pid):
+        with suppress(OSError):
+            return process_liveness.variables(pid, proc).get(_VARIABLE, "")
+    return ""
 
 
 def has_outdated_key(unit: units.Unit, paths: layout.Paths) -> bool:
@@ -22,11 +39,10 @@ def has_outdated_key(unit: units.Unit, paths: layout.Paths) -> bool:
     try:
         if unit.name.endswith(".socket"):
             return unit.enter_time is not None and file.stat().st_mtime >= unit.enter_time + 1
-        match = _RESTART_KEY.search(file.read_text(encoding="utf-8"))
-        variables = process_liveness.variables(unit.main_pid, paths.proc)
+        wanted_key = written_restart_key(file.read_text(encoding="utf-8"))
     except OSError:
         return True
-    return variables.get("LOCKSTEP_RESTART_KEY") != (match and match[1])
+    return running_restart_key(unit, paths.proc) != wanted_key
 
 
 def bring_gateway_up_to_date(paths: layout.Paths) -> None:

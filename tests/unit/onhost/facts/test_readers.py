@@ -362,10 +362,6 @@ def test_units_tells_which_newer_files_a_deploy_restarts_for(
     }
 
 
-def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: str) -> None:
-    assert units.running_restart_key({"MainPID": "0", "ControlPID": running}) == "0123456789abcdef"
-
-
 @pytest.mark.parametrize(
     ("service", "socket", "expected_state"),
     [
@@ -401,10 +397,6 @@ def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
     monkeypatch.setattr(units, "_links", dict)
     rows = [("system service", "ssh.service", expected_state)] if expected_state else []
     assert list(units.system_services({"services": ["ssh.service"]})) == rows
-
-
-def test_units_survives_a_process_that_is_gone() -> None:
-    assert units.running_restart_key({"MainPID": "4194304"}) == ""
 
 
 @pytest.fixture
