@@ -29,16 +29,25 @@ def running_restart_key(unit: units.Unit, proc: Path = Path("/proc")) -> str:
     return ""
 
 
+def is_written_after(path: str | Path, since: float) -> bool:
+    """Tell whether a file was written after a start.
+
+    The start is known to the second; a file that was written in that second counts as read.
+    """
+    with suppress(OSError):
+        return Path(path).stat().st_mtime >= since + 1
+    return False
+
+
 def has_outdated_key(unit: units.Unit, paths: layout.Paths) -> bool:
     """Tell whether a unit that is up was started with another restart key than its file's.
 
-    A socket has no process: it is old if its file was written after it was opened, which is known
-    to the second. A file written in that second counts as read.
+    A socket has no process: it is old if its file was written after it was opened.
     """
     file = paths.root / "etc/systemd/system" / unit.name
     try:
         if unit.name.endswith(".socket"):
-            return unit.enter_time is not None and file.stat().st_mtime >= unit.enter_time + 1
+            return unit.enter_time is not None and is_written_after(file, unit.enter_time)
         wanted_key = written_restart_key(file.read_text(encoding="utf-8"))
     except OSError:
         return True
