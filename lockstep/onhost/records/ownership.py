@@ -72,9 +72,16 @@ class Ownership:
         self._recorded_paths = _recorded_paths(root)
 
     def foreign_owner_of_file(self, path: str) -> str:
-        """Return the owner of the file or link at `path`; "" if it is ours or absent."""
+        """Return the owner of the file or link at `path`; "" if it is ours or absent.
+
+        A folder where a file belongs is in the way, also in our own folders.
+        """
         at = self._root / path.lstrip("/")
-        if not os.path.lexists(at) or self._is_known(path) or self._adopts(path):
+        if not os.path.lexists(at) or self._adopts(path):
+            return ""
+        if at.is_dir() and not at.is_symlink():
+            return "a folder"
+        if self._is_known(path):
             return ""
         if at.is_symlink():
             if path == UV and self._recorded_paths:
@@ -82,8 +89,6 @@ class Ownership:
             leads = os.path.normpath(at.parent / at.readlink())
             inside = leads.removeprefix(str(self._root).rstrip("/"))
             return "" if _lies_in(inside, HOMES) else f"a link to {at.readlink()}"
-        if at.is_dir():
-            return "a folder"
         if is_marked(at) or (path in CONFFILES and _is_as_shipped(path, at)):
             return ""
         return _owner_text(path, at)
