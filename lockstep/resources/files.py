@@ -144,6 +144,9 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             ],
             "absent": list(absent),
             "certificates": desired_state.certificates,
+            "authorities": [
+                key.path for key in desired_state.shared_keys if key.certificates or key.public
+            ],
         },
     }
 
