@@ -17,7 +17,6 @@ from lockstep.cli.common import LIMIT, ask_first, print_json
 from lockstep.cli.each_host import answering_hosts, exit_code, of_each
 from lockstep.cli.inventory_option import INVENTORY
 from lockstep.core.terminal import console, print_indented
-from lockstep.deploy.questions import EVER_OURS
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import (
     BACKUP_ACCOUNT,
@@ -35,6 +34,7 @@ from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.inventory.host import HostPlan
 from lockstep.monitoring import stack
 from lockstep.onhost.removal.items import DATA, KINDS, WEIGHTS
+from lockstep.resources.files import EVER_OURS
 from lockstep.system.folders import folders
 from lockstep.units import tls_unit
 

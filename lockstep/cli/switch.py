@@ -230,7 +230,7 @@ def _follow_lines(
         phases.hear(where.name, fault)
         goes_on = "; the switch goes on there" if where.name in phases.unfinished_hosts else ""
         return UNUSABLE, f"{where.name}  exit {UNUSABLE}  {fault}{goes_on}", True
-    if last == NOT_DEPLOYED or is_absent(argv[0], code, last):
+    if is_absent(argv[0], code, last):
         code, last = _NO_SWITCH, NOT_DEPLOYED
     verdict = f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}"
     # On this machine Ctrl-C reaches the programs of the switch too.

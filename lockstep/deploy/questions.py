@@ -7,31 +7,19 @@ from typing import Any
 from lockstep import preflight, resources
 from lockstep.files.managed_file import (
     CONFIGURATION,
-    DOCKER_CONFIG,
-    ENVIRONMENTS,
-    GATEWAY_HOME,
-    GATEWAY_KEYS,
     OPERATORS_GROUP,
-    PROGRAMS,
-    PROXY_ENVIRONMENT,
-    TOOLS_ENVIRONMENT,
-    WEBUI_SECRETS,
 )
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
-from lockstep.onhost.core import atomic_files
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.onhost.records import original_state
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
-from lockstep.resources.files import KEY, SOMETIMES_WANTED
-from lockstep.system.firewall import KEPT, RULES
-from lockstep.system.folders import HUB_TOKEN, folders
-from lockstep.units.backup_unit import PASSWORD
-from lockstep.units.gateway_unit import PAGE
-from lockstep.units.models_json import MODELS
+from lockstep.resources.files import KEY
+from lockstep.system.firewall import KEPT
+from lockstep.system.folders import folders
 
 #: Units of our drop-ins: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
@@ -39,24 +27,6 @@ SYSTEM_UNITS = ("ssh.service", "docker.service")
 TOOLS_CACHES = ("/root/.cache/uv", "/root/.cache/pip")
 WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
-#: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
-#: diff and remove know each file of ours. Records of generations do not suffice: they list the
-#: files that a deploy writes for the units. They lack keys that are made on the host,
-#: configurations without a mark (JSON), folders, and the remains of a write that was cut off.
-#: Outside these folders, which are ours, a pattern makes no file ours. Inside them, a file without
-#: a pattern counts as foreign and stays.
-EVER_OURS = (
-    *SOMETIMES_WANTED,
-    *(f"{CONFIGURATION}/{name}.json" for name in ("engine", "gateway", "served-weights")),
-    *(MODELS, WEIGHTS_SPEC, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
-    *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, f"{CONFIGURATION}/requirements-*.txt"),
-    *(HUB_TOKEN, WEBUI_SECRETS, GATEWAY_KEYS, PASSWORD),
-    *(f"{DOCKER_CONFIG}/", f"{CONFIGURATION}/secrets/"),
-    *(f"{GATEWAY_HOME}/", f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
-    f"{ENVIRONMENTS}/",
-    # The remains of a write that was cut off.
-    *(f"{folder}/**/{atomic_files.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
-)
 #: Jobs that have ended once a host comes to its units, whichever run started them.
 JOB_UNITS = tuple(
     f"lockstep-job-{name}.service"

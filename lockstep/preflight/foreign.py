@@ -16,6 +16,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records.ownership import DOCKER
+from lockstep.resources.files import secret_modes
 from lockstep.system.accounts import system_accounts
 from lockstep.system.base_files import docker_restart_key
 from lockstep.system.folders import folders
@@ -25,8 +26,10 @@ from lockstep.units.docker_run import LABEL
 def question(desired_state: DesiredState) -> dict[str, Any]:
     """Return the question for `deploy_records.foreign_obstacles`: all a deploy changes."""
     settings = desired_state.plan.settings
+    files = {file.path: file.check for file in desired_state.all_files}
+    files |= dict.fromkeys(secret_modes(desired_state))
     return {
-        "files": [{"path": file.path, "check": file.check} for file in desired_state.all_files],
+        "files": [{"path": path, "check": check} for path, check in files.items()],
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
         "accounts": [account.name for account in system_accounts(desired_state.plan)],

@@ -10,9 +10,14 @@ from typing import Any
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
+    DOCKER_CONFIG,
+    ENVIRONMENTS,
+    GATEWAY_HOME,
     GATEWAY_KEYS,
     PROGRAMS,
+    PROXY_ENVIRONMENT,
     SYSTEMD,
+    TOOLS_ENVIRONMENT,
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
@@ -25,6 +30,7 @@ from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
 from lockstep.monitoring.alertmanager import credential_path
+from lockstep.onhost.core import atomic_files
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.resources.fact_comparison import (
@@ -36,11 +42,13 @@ from lockstep.resources.fact_comparison import (
     rows_to_mend,
 )
 from lockstep.system.base_files import absent_files
-from lockstep.system.firewall import KEPT
+from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.system.tools import Environment
 from lockstep.units import backup_peer
 from lockstep.units.backup_unit import PASSWORD
+from lockstep.units.gateway_unit import PAGE
+from lockstep.units.models_json import MODELS
 from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 _SECRET = "0600 root:root"
@@ -51,6 +59,8 @@ Difference = tuple[str, str | None, str | None]
 #: The answer of the reader `files`; None: the host gave none.
 Answer = Mapping[str, Mapping[str, Any] | None] | None
 
+#: Secrets that are made on the host or brought there. No deploy removes them.
+BROUGHT_OR_MADE = (HUB_TOKEN, WEBUI_SECRETS, GATEWAY_KEYS, PASSWORD)
 #: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
 SOMETIMES_WANTED = (
     # The authority of Sparks, and what a host shows to others.
@@ -64,9 +74,29 @@ SOMETIMES_WANTED = (
     *stack.CONFIGURATIONS,
     credential_path("*"),
     API_KEY,
+    # What the engines' build reads.
+    f"{CONFIGURATION}/engine.json",
     *backup_peer.FILES,
     # A stale module would still be imported, because engines are found by their folder.
     f"{PROGRAMS}/lockstep/**/*.py",
+)
+#: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
+#: diff and remove know each file of ours. Records of generations do not suffice: they list the
+#: files that a deploy writes for the units. They lack keys that are made on the host,
+#: configurations without a mark (JSON), folders, and the remains of a write that was cut off.
+#: Outside these folders, which are ours, a pattern makes no file ours. Inside them, a file without
+#: a pattern counts as foreign and stays.
+EVER_OURS = (
+    *SOMETIMES_WANTED,
+    *BROUGHT_OR_MADE,
+    *(f"{CONFIGURATION}/{name}.json" for name in ("gateway", "served-weights", "weights")),
+    *(MODELS, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
+    *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, f"{CONFIGURATION}/requirements-*.txt"),
+    *(f"{DOCKER_CONFIG}/", f"{CONFIGURATION}/secrets/"),
+    *(f"{GATEWAY_HOME}/", f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
+    f"{ENVIRONMENTS}/",
+    # The remains of a write that was cut off.
+    *(f"{folder}/**/{atomic_files.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
 )
 
 KINDS = {
@@ -89,9 +119,6 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     settings = desired_state.plan.settings
     absent = absent_files(settings)
     kept_files = [KEPT] if settings.firewall.enabled else []
-    inside = [TOOLS_VENV, UV_VENV]
-    if desired_state.engine_spec:
-        inside.append(f"{desired_state.engine_spec['home']}/venv")
     return {
         files.leftovers: {
             "files": [*desired_state.paths, *secret_modes(desired_state)],
@@ -101,10 +128,10 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             "own": [PROGRAMS, CONFIGURATION],
             # A folder of the deploy's own may be empty.
             "allowed": [
-                *(*kept_files, *absent, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
+                *(*kept_files, *absent, *BROUGHT_OR_MADE),
                 *(f"{folder.path}/" for folder in folders(settings)),
             ],
-            "inside": inside,
+            "inside": [TOOLS_VENV, UV_VENV],
         },
         files.read: {
             "paths": [
@@ -117,6 +144,9 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             ],
             "absent": list(absent),
             "certificates": desired_state.certificates,
+            "authorities": [
+                key.path for key in desired_state.shared_keys if key.certificates or key.public
+            ],
         },
     }
 

@@ -195,10 +195,8 @@ def unit_facts(
             if path.startswith(_BY_HAND) and path not in paths:
                 facts["drop-in"][f"{name} {path}"] = "present"
         for path, is_restarted in state.get("newer", {}).items():
-            # Not every unit that has done its work does it again for a new file.
-            if state.get("SubState") != "exited" or path != state.get("FragmentPath"):
-                text = _RESTART_DUE if is_restarted else _LEFT_ALONE
-                facts["older process"][f"{name} {path}"] = text
+            text = _RESTART_DUE if is_restarted else _LEFT_ALONE
+            facts["older process"][f"{name} {path}"] = text
     return facts
 
 

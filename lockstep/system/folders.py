@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -18,6 +17,7 @@ from lockstep.files.managed_file import (
     ManagedFile,
 )
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.systemd.outdated_units import written_restart_key
 
 # The operator puts it there, readable by the service account, for gated repositories.
 HUB_TOKEN = f"{CONFIGURATION}/hub-token"
@@ -69,7 +69,6 @@ def model_units(files: Sequence[ManagedFile]) -> list[str]:
 
 
 def wanted_restart_key(files: Sequence[ManagedFile], unit: str) -> str:
-    """Return the restart key in a unit's file (LOCKSTEP_RESTART_KEY), "" without one."""
+    """Return the restart key in a unit's file, "" without one."""
     text = next((file.text for file in files if file.path == f"{SYSTEMD}/{unit}"), "")
-    match = re.search(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)", text)
-    return match[1] if match else ""
+    return written_restart_key(text)

@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import atomic_files, errors, event_lines
 
 #: Names that nobody on the internet has (RFC 6762, RFC 8375, ICANN's .internal), and Tailscale's.
@@ -103,6 +104,11 @@ def main(argv: list[str]) -> int:
     path = Path(words[0])
     try:
         is_present = path.exists() and not taking
+        if is_present and not peer_tls.has_key_and_certificate(path):
+            raise errors.Problem(
+                f"{path} is damaged. Remedy: bring it back from a backup, or remove it: the deploy "
+                "then makes another authority, and every device must trust that one"
+            )
         if taking:
             text = sys.stdin.read().rstrip("\n") + "\n"
         elif is_present:

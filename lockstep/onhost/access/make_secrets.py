@@ -3,8 +3,8 @@
 usage: make-secrets FILE [EMAIL]
 
 With EMAIL, the administrator's login, FILE is Open WebUI's; an empty one makes no administrator.
-Without EMAIL it holds one key. An existing file keeps its values and gets mode 0600 again. Prints
-no value.
+Without EMAIL it holds one key. An existing file keeps its values and gets mode 0600 again. A link
+is replaced. Prints no value.
 
 exit codes: 0 the file is there, 1 it cannot be written, 2 wrong use
 """
@@ -40,7 +40,7 @@ def new_api_key() -> str:
 
 def make_secret_file(path: Path, contents: Callable[[], str]) -> bool:
     """Make the file with its mode if it is missing; tell whether it is new."""
-    if path.exists():
+    if path.is_file() and not path.is_symlink():
         path.chmod(0o600)
         os.chown(path, 0, 0)
         return False

@@ -8,7 +8,7 @@ from lockstep.onhost import engines
 from lockstep.onhost.core import event_lines
 
 # Errors of a unit's programs, which have their names (`errors.run_main`).
-_OWN_ERROR = re.compile(r"lockstep (?:gate|ready|roles|webui): (?P<text>.+)")
+_OWN_ERROR = re.compile(r"lockstep (?:gate|ready|webui): (?P<text>.+)")
 _PHASES = tuple(phase for engine in engines.ENGINES.values() for phase in engine.phases)
 _ERROR = re.compile(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused")
 

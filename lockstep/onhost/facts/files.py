@@ -43,15 +43,15 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
         question: "paths", the "key" that seals contents, and those of "paths" that are "absent" by
             the inventory: a foreign file at one of these counts as none. "certificates": the file
             of each → the file of its authority, and the name in it; what other Sparks would refuse
-            is of the kind "damaged". "shown": the files whose text may be sent → the seal of a text
-            that is known.
+            is of the kind "damaged". So are "authorities" without a key and its certificate.
+            "shown": the files whose text may be sent → the seal of a text that is known.
 
     Returns:
         Path → {"kind", "mode", "owner", "group", "target" of a link, "text" of a shown file}, and
         the "seal" of a file.
     """
     stays, known_seals = _foreign_among_absent(question["absent"]), question.get("shown", {})
-    damaged_paths = _damaged_certificates(question["certificates"])
+    damaged_paths = _damaged_certificates(question["certificates"], question["authorities"])
     descriptions = {
         path: None if path in stays else _describe(path, question["key"], known_seals.get(path))
         for path in question["paths"]
@@ -152,8 +152,10 @@ def strangers(folder: str, allowed_paths: set[str], inside: tuple[str, ...]) -> 
             yield path
 
 
-def _damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
-    """Return the files among certificates that other Sparks would refuse, and such authorities."""
+def _damaged_certificates(
+    certificates: dict[str, tuple[str, str]], authorities: Iterable[str]
+) -> set[str]:
+    """Return the certificates that other Sparks would refuse, and authorities that sign none."""
     return {
         *(
             path
@@ -162,7 +164,7 @@ def _damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
         ),
         *(
             authority
-            for authority, _ in certificates.values()
+            for authority in authorities
             if not peer_tls.has_key_and_certificate(Path(authority))
         ),
     }

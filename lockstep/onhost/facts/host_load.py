@@ -9,8 +9,8 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts.reader_helpers import document, run
-from lockstep.onhost.facts.units import running_restart_key
 from lockstep.onhost.system import gpu_sensors
+from lockstep.onhost.systemd import outdated_units
 from lockstep.onhost.systemd import units as systemd
 
 _LOOK_S = 0.5
@@ -34,12 +34,13 @@ def _busy_share() -> float:
 def _hot_unit(units: list[str]) -> dict[str, Any]:
     for name, state in systemd.properties(units, *_PROPERTIES).items():
         if state.get("ActiveState") == "active":
-            match = re.search(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)", state.get("Environment", ""))
+            unit = systemd.unit_from_properties(state)
+            file_key = outdated_units.written_restart_key(state.get("Environment", ""))
             return {
                 "hot": name,
                 "start_id": state.get("InvocationID"),
-                "restart_key": running_restart_key(state) or None,
-                "file_restart_key": match[1] if match else None,
+                "restart_key": outdated_units.running_restart_key(unit) or None,
+                "file_restart_key": file_key or None,
             }
     return {}
 

@@ -10,15 +10,15 @@ import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import clock, layout, process_liveness
+from lockstep.onhost.core import clock, layout
 from lockstep.onhost.facts.reader_helpers import Facts, paths_below, text
 from lockstep.onhost.records import models_by_boot, watch_findings
 from lockstep.onhost.records.ownership import is_marked
-from lockstep.onhost.systemd import units
+from lockstep.onhost.system import gpu_sensors
+from lockstep.onhost.systemd import outdated_units, units
 
 _PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "NeedDaemonReload"),
@@ -60,12 +60,13 @@ def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             **state,
-            "restart_key": running_restart_key(state),
-            "newer": _newer_files(name, state, question),
+            "restart_key": outdated_units.running_restart_key(unit),
+            "newer": _newer_files(unit, state, question),
             "links": sorted(boot.get(name, [])),
-            "settled": _is_settled(units.unit_from_properties(state)),
+            "settled": _is_settled(unit),
         }
         for name, state in units.properties(question["programs"], *_PROPERTIES).items()
+        for unit in [units.unit_from_properties(state)]
     }
 
 
@@ -109,15 +110,6 @@ def _last_line(name: str) -> str:
     return (own_lines or lines or ["its journal is empty"])[-1].strip()
 
 
-def running_restart_key(state: Mapping[str, str]) -> str:
-    """Return the restart key (LOCKSTEP_RESTART_KEY) of a unit's process; "" without one."""
-    # A unit whose gate still waits for memory has no main process yet.
-    for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
-        with suppress(OSError):
-            return process_liveness.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
-    return ""
-
-
 def _links() -> dict[str, list[str]]:
     """Return the boot links of each unit, wherever they were made."""
     links: dict[str, list[str]] = {}
@@ -127,46 +119,31 @@ def _links() -> dict[str, list[str]]:
     return links
 
 
-def _since(state: Mapping[str, str]) -> int | None:
-    """Return the start of an active unit, seconds of Unix time."""
-    since = state.get("ActiveEnterTimestamp", "").removeprefix("@")
-    return int(since) if state.get("ActiveState") == "active" and since.isdigit() else None
-
-
-def _is_written_after(path: str, since: int) -> bool:
-    """Tell whether a file was written after a start.
-
-    The start is known to the second; a file that was written in that second counts as read.
-    """
-    with suppress(OSError):
-        return os.stat(path).st_mtime >= since + 1
-    return False
-
-
 def _newer_files(
-    name: str, state: Mapping[str, str], question: Mapping[str, Any]
+    unit: units.Unit, state: Mapping[str, str], question: Mapping[str, Any]
 ) -> dict[str, bool]:
     """Return the files newer than the unit that read them → whether a deploy restarts it for them.
 
     It does so for our drop-ins, for secrets, variables and programs of ours: a file that was
-    changed by hand and put back leaves the restart key unchanged. A unit that has done its work,
-    and a socket, has no process with a key, so its own file counts.
+    changed by hand and put back leaves the restart key unchanged. A socket, and the GPU's cap, has
+    no process with a key, so its own file counts. Other units that have done their work, and
+    timers, which systemd reads again whenever it reads its units, are not started for theirs.
     """
-    since, drop_ins = _since(state), state.get("DropInPaths", "").split()
-    # systemd reads a timer again whenever it reads its units.
-    if since is None or name.endswith(".timer"):
+    name, drop_ins = unit.name, state.get("DropInPaths", "").split()
+    if unit.active != "active" or unit.enter_time is None or name.endswith(".timer"):
         return {}
     fragment, variables = state.get("FragmentPath", ""), units.environment_files(state)
-    is_done, is_socket = state.get("SubState") == "exited", name.endswith(_SOCKET)
+    is_done, is_socket = unit.sub == "exited", name.endswith(_SOCKET)
+    has_no_key = name == gpu_sensors.CAP_UNIT or (is_socket and is_marked(Path(fragment)))
     own_drop_ins = glob.glob(f"{_FOLDER}/{name}.d/*.conf")
     own_drop_ins = [path for path in own_drop_ins if is_marked(Path(path))]
     own_files = [
         *own_drop_ins,
         *_CREDENTIAL.findall(text(fragment) or ""),
         *(path for path in variables if path.startswith(_OURS)),
-        *([fragment] if is_done or (is_socket and is_marked(Path(fragment))) else ()),
+        *([fragment] if has_no_key else ()),
         # A unit that has done its work holds no program.
-        *(question["programs"].get(name, ()) if state.get("SubState") == "running" else ()),
+        *(question["programs"].get(name, ()) if unit.sub == "running" else ()),
     ]
     other_files = [
         *(*drop_ins, *variables),
@@ -177,7 +154,7 @@ def _newer_files(
         path: path in own_files
         for place in (*own_files, *other_files)
         for path in paths_below(place)
-        if _is_written_after(path, since)
+        if outdated_units.is_written_after(path, unit.enter_time)
     }
     # A drop-in that systemd does not name was never read.
     return newer_paths | {path: True for path in own_drop_ins if path not in drop_ins}

@@ -34,6 +34,7 @@ class Unit:
     result: str = "success"
     file_state: str = ""
     main_pid: int = 0
+    control_pid: int = 0
     main_code: str = "0"
     main_status: int = 0
     since: float | None = None
@@ -105,6 +106,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "Result": ("result", str),
     "UnitFileState": ("file_state", str),
     "MainPID": ("main_pid", _number),
+    "ControlPID": ("control_pid", _number),
     "ExecMainCode": ("main_code", str),
     "ExecMainStatus": ("main_status", _number),
     "StateChangeTimestamp": ("since", _moment),

@@ -6,10 +6,10 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lockstep.deploy.questions import EVER_OURS
 from lockstep.inventory.settings import HostPaths
 from lockstep.onhost.core import layout
 from lockstep.onhost.records import ownership
+from lockstep.resources.files import EVER_OURS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/state.md").read_text(encoding="utf-8")

@@ -122,8 +122,10 @@ def test_deploy_and_diff_see_that_a_certificate_is_damaged(tmp_path: Path) -> No
     texts = {path: path.read_text() for path in (authority, identity)}
     name = "lockstep:agent:spark-1"
     assert [*FIRST.certificates.values()] == [(PATH, name)]
-    about = {"key": KEY.hex(), "certificates": {str(identity): (str(authority), name)}}
     paths_here = [str(authority), str(identity)]
+    about = {"key": KEY.hex(), "certificates": {str(identity): (str(authority), name)}}
+    about |= {"authorities": paths_here[:1]}
+    assert questions(FIRST, key=KEY, deep=False)["files"]["authorities"] == [PATH]
 
     def damaged_files() -> list[str]:
         """Files that a deploy makes anew; `diff` calls the same ones damaged."""
@@ -150,6 +152,7 @@ def test_of_two_authorities_neither_is_right_and_nobody_replaces_one() -> None:
     plans = [spark(name, gateway=gateway, models={"qwen": QWEN}) for name in NAMES[:2]]
     hosts = [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
     [authority] = [key for key in hosts[0].shared_keys if key.announcement]
+    assert questions(hosts[0], key=KEY, deep=False)["files"]["authorities"] == [authority.path]
     snapshots = {
         desired_state.plan.name: snapshot_copy(perfect(desired_state)) for desired_state in hosts
     }

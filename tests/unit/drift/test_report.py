@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,15 @@ from rich.console import Console
 
 from lockstep.cli import diff
 from lockstep.cli.main import main
-from lockstep.deploy.questions import EVER_OURS
 from lockstep.drift import hosts, page, report, view
 from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import remote_exec
-from lockstep.files.managed_file import CONFIGURATION
+from lockstep.files.managed_file import CONFIGURATION, WEBUI_SECRETS
 from lockstep.files.programs import modules_with_imports
 from lockstep.files.remote_exec import reader_name
 from lockstep.fleet.login import Login
+from lockstep.resources.files import EVER_OURS
 from lockstep.units.backup_unit import PASSWORD
 
 ONE, TWO = host("spark1"), host("spark2")
@@ -255,6 +256,25 @@ def test_a_removal_knows_every_file_that_diff_knows_in_our_folders() -> None:
             for path in paths
             if not any(fnmatch(path, known_pattern) for known_pattern in known_patterns)
         ] == []
+
+
+def test_what_another_inventory_asked_for_is_no_foreign_file() -> None:
+    """Without a model in an environment, and without Open WebUI, theirs are leftovers or stay."""
+    models = {"qwen": asdict(ONE.plan.settings.models["qwen"])}
+    lean = host("spark1", models=models, webui={"enabled": False})
+    question, earlier = (
+        questions(desired_state, key=bytes(32), deep=False)["files.leftovers"]
+        for desired_state in (lean, ONE)
+    )
+    unwanted_paths = {*earlier["files"]} - {*question["files"], *question["allowed"]}
+    assert {
+        path
+        for path in unwanted_paths
+        if path.startswith(tuple(question["own"]))
+        and not any(fnmatch(path, pattern) for pattern in question["named"])
+    } == set()
+    assert f"{CONFIGURATION}/engine.json" in unwanted_paths
+    assert WEBUI_SECRETS in question["allowed"] and WEBUI_SECRETS not in question["files"]
 
 
 def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows() -> None:

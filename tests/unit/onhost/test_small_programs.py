@@ -76,6 +76,20 @@ def test_a_second_run_keeps_the_keys_and_closes_the_file_again(tmp_path: Path) -
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_link_is_replaced_and_a_folder_is_not_taken_for_the_file(tmp_path: Path) -> None:
+    path, target = tmp_path / "api-key", tmp_path / "mine"
+    target.write_text("mine\n")
+    target.chmod(0o644)
+    path.symlink_to(target)
+    assert run("make-secrets", str(path), folder=tmp_path).returncode == 0
+    assert path.is_file() and not path.is_symlink()
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("mine\n", 0o644)
+    path.unlink()
+    path.mkdir()
+    result = run("make-secrets", str(path), folder=tmp_path)
+    assert (result.returncode, "Is a directory" in result.stderr) == (errors.EXIT_FAILED, True)
+
+
 def test_a_run_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "open-webui.env"
     path.with_suffix(".partial").write_text("WEBUI_SECRET_KEY=ha")

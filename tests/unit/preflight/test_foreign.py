@@ -24,6 +24,7 @@ def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
         ("/etc/netplan/40-cx7.yaml", None),
         ("/etc/default/earlyoom", None),
         ("/etc/sudoers.d/lockstep", "sudoers"),
+        ("/etc/lockstep/secrets/open-webui.env", None),
     ):
         assert files[path] == check
     folders = {folder["path"]: folder["owner"] for folder in question["folders"]}

@@ -70,6 +70,8 @@ def deploy_commands(states: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
         (WATCH, {"NeedDaemonReload": "yes"}),
         # A file of ours was changed by hand and put back since it started.
         (WATCH, {"newer": {"/usr/local/lib/lockstep/a.py": True}}),
+        # The GPU's cap has done its work.
+        (WATCH, {"SubState": "exited", "newer": {f"/etc/systemd/system/{WATCH}": True}}),
         (MODEL, {"restart_key": "0000"}),
         (MODEL, {"ActiveState": "failed", "SubState": "failed"}),
         (MODEL, {"links": ["/etc/systemd/system/multi-user.target.wants/" + MODEL]}),

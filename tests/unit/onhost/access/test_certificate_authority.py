@@ -90,6 +90,15 @@ def test_one_of_another_host_takes_its_place(authority_file: Path, tmp_path: Pat
     assert (tmp_path / "other/authority.crt").read_text() in authority_file.read_text()
 
 
+def test_a_damaged_one_stays_for_people_to_decide(authority_file: Path) -> None:
+    damaged_text = authority_file.read_bytes()[30:] + b"\xff"
+    authority_file.write_bytes(damaged_text)
+    result = run(authority_file, "spark1")
+    assert result.returncode == errors.EXIT_FAILED
+    assert f"{authority_file} is damaged. Remedy: bring it back from a backup" in result.stderr
+    assert authority_file.read_bytes() == damaged_text
+
+
 @pytest.mark.parametrize("content", ["", "nonsense\n", "only the certificate"])
 def test_nothing_else_is_taken(content: str, authority_file: Path, tmp_path: Path) -> None:
     earlier_text = authority_file.read_text()

@@ -30,6 +30,7 @@ from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, reader_helpers, units
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
+from lockstep.onhost.system import gpu_sensors
 from lockstep.resources import units as unit_resources
 from lockstep.resources.files import file_facts
 
@@ -61,7 +62,8 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     assert document["faults"] == {"environments": "KeyError: 'home'"}
 
 
-QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": [], "certificates": {}}
+QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": []}
+QUESTION |= {"certificates": {}, "authorities": []}
 
 
 def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path: Path) -> None:
@@ -268,9 +270,7 @@ def write_file(path: Path, at: int, text: str = "") -> Path:
         # Written, but systemd was not told: it does not name the file yet.
         ("ActiveState=active", 2060, "", True),
         ("ActiveState=inactive", 1000, "", False),
-        # Of a unit that has done its work its own file counts; of a running one its restart key.
-        ("ActiveState=active|SubState=exited", 2030, "{files}", True),
-        ("ActiveState=active|SubState=exited", 2060, "{files}", False),
+        # The restart key tells of its own file, which is newer.
         ("ActiveState=active|SubState=running", 2030, "{files}", False),
     ],
 )
@@ -336,9 +336,11 @@ def test_units_sees_a_service_that_is_older_than_its_program(
     [
         # Settings of the system, and its own file, are not ours to restart it for.
         ("ssh.service", "running", {"settings.d/a": False, "unit": False}),
-        # A socket of ours is opened anew, one that has done its work starts again.
+        # A socket of ours is opened anew, and the GPU's cap set anew.
         ("our.socket", "listening", {"settings.d/a": False, "unit": True}),
-        ("our.service", "exited", {"unit": True}),
+        (gpu_sensors.CAP_UNIT, "exited", {"unit": True}),
+        # Others that have done their work do it again after a boot.
+        ("lockstep-boot.service", "exited", {}),
         # systemd reads a timer whenever it reads its units.
         ("our.timer", "waiting", {}),
     ],
@@ -360,10 +362,6 @@ def test_units_tells_which_newer_files_a_deploy_restarts_for(
     assert units.read(question)[name]["newer"] == {
         f"{tmp_path}/{path}": restarts for path, restarts in newer.items()
     }
-
-
-def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: str) -> None:
-    assert units.running_restart_key({"MainPID": "0", "ControlPID": running}) == "0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -401,10 +399,6 @@ def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
     monkeypatch.setattr(units, "_links", dict)
     rows = [("system service", "ssh.service", expected_state)] if expected_state else []
     assert list(units.system_services({"services": ["ssh.service"]})) == rows
-
-
-def test_units_survives_a_process_that_is_gone() -> None:
-    assert units.running_restart_key({"MainPID": "4194304"}) == ""
 
 
 @pytest.fixture

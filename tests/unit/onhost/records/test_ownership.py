@@ -70,6 +70,12 @@ def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root: Root)
     assert root.judge().owner_of_folder("/data/models", "0755", "root", "root") == ""
 
 
+def test_a_folder_where_a_file_of_ours_belongs_is_in_the_way(root: Root) -> None:
+    for path in ("/etc/lockstep/secrets/api-key", UNIT):
+        root.at(path).mkdir(parents=True)
+        assert root.judge().foreign_owner_of_file(path) == "a folder"
+
+
 def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
     os.utime(root.write(UNIT), (1763683200, 1763683200))
     assert root.judge().foreign_owner_of_file(UNIT) == f"written 2025-11-21, of {USER}"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from onhost_fakes import FakeSystemd
 
-from lockstep.deploy.questions import EVER_OURS
 from lockstep.onhost.core import layout, runner
 from lockstep.onhost.records import ownership
 from lockstep.onhost.removal import plan
 from lockstep.onhost.removal.items import KINDS
+from lockstep.resources.files import EVER_OURS
 
 UNIT = "/etc/systemd/system/vllm.service"
 REPOSITORY = Path(__file__).resolve().parents[4]

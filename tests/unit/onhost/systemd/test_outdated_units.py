@@ -58,6 +58,14 @@ def test_what_goes_wrong_is_said_and_stops_nobody(
     assert f"systemctl stop {outdated_units.GATEWAY} failed: it hangs" in capsys.readouterr().out
 
 
+def test_the_gate_of_a_unit_that_has_no_main_process_yet_is_read(
+    systemd: FakeSystemd, tmp_path: Path
+) -> None:
+    systemd.unit(outdated_units.GATEWAY, ActiveState="activating", MainPID="0", ControlPID="7")
+    (unit,) = units.units_by_name([outdated_units.GATEWAY]).values()
+    assert not outdated_units.has_outdated_key(unit, root(tmp_path, file="aa", runs="aa"))
+
+
 def test_a_process_that_cannot_be_read_counts_as_old(tmp_path: Path) -> None:
     unit = units.Unit(outdated_units.GATEWAY, active="active", main_pid=7)
     assert outdated_units.has_outdated_key(unit, root(tmp_path, file="aa", runs=None))
