@@ -18,7 +18,6 @@ from lockstep.onhost.records import original_state
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
 from lockstep.resources.files import KEY
-from lockstep.system.firewall import KEPT
 from lockstep.system.folders import folders
 
 #: Units of our drop-ins: protection from the out-of-memory killer, Docker's proxy.

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
-from lockstep.units.docker_run import LABEL
+from lockstep.onhost.docker.docker_api import LABEL
 
 
 def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:

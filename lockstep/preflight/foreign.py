@@ -15,12 +15,12 @@ from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.docker.docker_api import LABEL
 from lockstep.onhost.records.ownership import DOCKER
 from lockstep.resources.files import secret_modes
 from lockstep.system.accounts import system_accounts
 from lockstep.system.base_files import docker_restart_key
 from lockstep.system.folders import folders
-from lockstep.units.docker_run import LABEL
 
 
 def question(desired_state: DesiredState) -> dict[str, Any]:

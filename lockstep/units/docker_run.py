@@ -9,11 +9,10 @@ from lockstep.core.errors import RecipeError
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.docker import container_processes
+from lockstep.onhost.docker.docker_api import LABEL
 from lockstep.recipes.recipe_file import CONTAINER_KEYS, Recipe
 
 DOCKER = "/usr/bin/docker"
-#: The same as `LABEL` of `onhost/docker/docker_api.py`.
-LABEL = "lockstep.unit"
 # The kernel charges a process only for its own pages, not for its memory on the GPU. Without this
 # an engine looks small and another process dies in its place.
 OOM_SCORE = "800"

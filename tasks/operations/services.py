@@ -13,6 +13,7 @@ from pyinfra.api import StringCommand, operation
 from lockstep import resources
 from lockstep.files.managed_file import AGENT_UNIT, ManagedFile, Stage, command
 from lockstep.monitoring import stack
+from lockstep.onhost.docker.docker_api import LABEL
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.run import operation_turns, remote_commands, run_report, run_state
@@ -21,7 +22,6 @@ from lockstep.tasks.run.remote_commands import Commands
 from lockstep.units import backup_peer
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
-from lockstep.units.docker_run import LABEL
 
 DOCKER = "docker.service"
 _UNITS = (".service", ".socket", ".timer")

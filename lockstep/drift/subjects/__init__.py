@@ -23,32 +23,12 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
-from lockstep.resources import accounts, fabric, firewall, kernel_settings, packages
-from lockstep.resources import files as file_resources
-from lockstep.resources import units as unit_resources
+from lockstep.resources import RESOURCES
 from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
 
 _SUBJECTS = (
-    *(
-        machine,
-        gpu,
-        unit_resources,
-        units,
-        packages,
-        docker,
-        environments,
-        network,
-        firewall,
-        fabric,
-        settings,
-        kernel_settings,
-        accounts,
-        file_resources,
-        files,
-        weights,
-        models,
-        tls,
-    ),
+    *(machine, gpu, units, docker, environments, network, settings, files, weights, models, tls),
+    *RESOURCES,
 )
 KINDS: dict[str, Kind] = {
     kind: about for subject in _SUBJECTS for kind, about in subject.KINDS.items()

@@ -16,7 +16,7 @@ from typing import Any
 
 from lockstep.onhost.core import errors, http_client
 
-#: The label that `lockstep/units/docker_run.py` puts on each container and volume of ours.
+#: The label of each container and volume of ours.
 LABEL = "lockstep.unit"
 
 

@@ -10,7 +10,7 @@ from a_spark import findings, pins_for, spark
 from lockstep import preflight
 from lockstep.core.findings import FATAL, Finding
 from lockstep.onhost.docker import docker_api
-from lockstep.units.docker_run import LABEL
+from lockstep.onhost.docker.docker_api import LABEL
 
 # As NVIDIA's playbook has it: `docker run -p 8080:8080 -v open-webui:… --name open-webui`.
 PLAYBOOK = {"open-webui": {"id": "0123", "ports": [8080]}}

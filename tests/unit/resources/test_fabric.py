@@ -23,7 +23,7 @@ def linked_host(interface: str, netplan: bool = True) -> DesiredState:
 
 
 def differences(state: DesiredState, facts: dict[str, Any]) -> tuple[Difference, ...]:
-    """What diff says of a host whose link shows these facts."""
+    """The lines of diff about a host whose link shows these facts."""
     snapshot = perfect(state)
     for kind in ("interface", "fast link"):
         snapshot["facts"].pop(kind, None)
