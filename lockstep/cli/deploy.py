@@ -25,7 +25,7 @@ from lockstep.deploy.course import Course
 from lockstep.deploy.logs import new_log
 from lockstep.deploy.plain import Plain
 from lockstep.deploy.plan import make
-from lockstep.fleet.hosts import KEEP_HOT, LOCK, WHAT, choose, deploy_command
+from lockstep.fleet.hosts import KEEP_HOT, WHAT, choose, deploy_command
 from lockstep.inventory import inventory_file as inventories
 
 
@@ -77,8 +77,6 @@ def carry_out(
     yes: bool = False,
     keep_hot: bool = False,
     command: str = "",
-    lock: Path | None = None,
-    begin: Callable[[], None] = lambda: None,
 ) -> int:
     """Deploy with the display that all deploying commands share; return the exit code.
 
@@ -89,9 +87,7 @@ def carry_out(
         diff: Show the differences in each file.
         yes: Ask nothing.
         keep_hot: Leave hosts as they are if their hot model would be interrupted.
-        command: The command's name in the log of the hosts ("rollback").
-        lock: The lock to use; None: that of the inventory.
-        begin: Called before the first change, when nothing stands in the way and people agreed.
+        command: The command's name in the log of the hosts ("diff --fix").
     """
     began = time.monotonic()
     course = Course(began)
@@ -100,10 +96,7 @@ def carry_out(
     path, log = new_log()
 
     def agree(interruptions: Sequence[events.Interrupts]) -> bool:
-        is_agreed = _agree(interruptions, yes, keep_hot)
-        if is_agreed:
-            begin()
-        return is_agreed
+        return _agree(interruptions, yes, keep_hot)
 
     view = _view(course, agree)
     with log, contextlib.closing(view):
@@ -113,7 +106,6 @@ def carry_out(
         extra_environment = {
             KEEP_HOT: "1" if keep_hot else "",
             WHAT: command,
-            LOCK: str(lock or ""),
         }
         environment = {
             **os.environ,

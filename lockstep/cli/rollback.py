@@ -1,31 +1,57 @@
-"""`lockstep rollback`: a deploy of the previous lock."""
+"""`lockstep rollback`: every Spark returns to the deploy before, by its own journal."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep.cli.common import DONE, FINDINGS, INTERRUPTED, UNUSABLE, confirm
-from lockstep.cli.deploy import carry_out
+from lockstep.cli.common import DONE, FINDINGS, ask_first
 from lockstep.cli.inventory_option import INVENTORY, command_text
 from lockstep.cli.lock import print_changes
 from lockstep.core.errors import LockstepError
+from lockstep.core.terminal import console
 from lockstep.deploy.inputs import input_changes
-from lockstep.fleet.hosts import Host, at_once, choose, read
-from lockstep.fleet.webui import Fitting, fitting, use
-from lockstep.host.desired_state import DesiredState
+from lockstep.files.managed_file import command
+from lockstep.fleet.hosts import Host, ask, at_once, choose, read
+from lockstep.fleet.webui import Fitting, fitting
 from lockstep.inventory import inventory_file as inventories
-from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile
-from lockstep.lock.lock_items import wanted_items
 from lockstep.lock.lockdiff import changes
-from lockstep.lock.pins import Pins, missing
+from lockstep.lock.pins import Pins
+from lockstep.onhost.core.errors import EXIT_NOTHING_HOT
+from lockstep.units.scripts import switch_path
 
-_COMPARED_S = 60.0
+_READ_S = 60.0
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A deploy to return to.
+
+    Attributes:
+        lock: The kept lock of that deploy, and `pins`, its content.
+        hosts: Host → the inputs of that deploy (`lockstep.deploy.inputs`).
+    """
+
+    lock: Path
+    pins: Pins
+    hosts: Mapping[str, Any]
+
+    def digest(self, host: Host) -> str:
+        """Return the digest of a host's generation then, "" if it had none."""
+        return str(self.hosts.get(host.name, {}).get("generation", ""))
+
+
+@dataclass(frozen=True)
+class _HostReturn:
+    """A host that returns, and the effects (`rollback_journal.effects_of_return`)."""
+
+    host: Host
+    effects: Mapping[str, Any]
 
 
 @click.command()
@@ -33,141 +59,165 @@ _COMPARED_S = 60.0
 @click.option(
     "--dry",
     is_flag=True,
-    help="Show what would change and be interrupted; write and deploy nothing.",
+    help="Show what would change and be interrupted; change nothing.",
 )
-@click.option("--diff", is_flag=True, help="With --dry: what differs in each file.")
-@click.option("--yes", is_flag=True, help="Ask nothing before a hot model is interrupted.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
 @click.option(
     "--data",
     type=click.Choice(["return", "keep"]),
     help="What Open WebUI's older image begins with, without a question.",
 )
-def rollback(inventory: Path, dry: bool, diff: bool, yes: bool, data: str | None) -> int:
-    """Restore the lock that was deployed before, and deploy it.
+def rollback(inventory: Path, dry: bool, yes: bool, data: str | None) -> int:
+    """Return every Spark to the deploy before the last one, and the lock with it.
 
-    Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded or resolved. A
-    lock that was changed and not yet deployed to all hosts returns to the deployed one. Otherwise a
-    second rollback undoes the first, even if its deploy failed. Like `deploy`, the command asks
-    before it interrupts a hot model; if nobody agrees, lock and hosts stay as they are.
+    Each Spark has noted what was there before its last deploy, and puts that back: models, images,
+    engine, settings and Lockstep's own programs. Nothing is downloaded, deployed or resolved. The
+    Sparks go one after another, and a hot model restarts only if its unit changes.
 
-    Only the lock moves. If models, recipes or other data would now make another generation of it,
-    the command names each changed key and refuses. Afterwards it compares each host with the host's
-    record of that generation.
+    Your files stay. The command names each key of them that differs from then, because the next
+    deploy brings it again. If the last deploy did not reach all Sparks, those that it changed
+    return from it. Otherwise a second rollback undoes the first. Afterwards the command compares
+    each Spark with its record of that generation.
 
-    Exit codes: 0 done; 1 the deploy failed, nobody agreed, or a host is not what its record says; 2
-    the inventory has changed, there is no previous lock, or wrong use; 130 ended by Ctrl-C.
+    Exit codes: 0 done; 1 a Spark failed or is not what its record says, or the answer was no; 2
+    there is nothing to return to, no terminal for a question, no connection, or wrong use; 130
+    ended by Ctrl-C.
     """
-    if diff and not dry:
-        raise click.UsageError("--diff shows what differs, and goes with --dry")
     hosts, _ = choose(inventory)
     path = inventories.lock_path(inventory, [host.plan for host in hosts])
     now = lockfile.load(path)
-    source, pins, description, is_undone = _target(path, now)
-    earlier_records = lockfile.deployed_with(source)
-    if obstacle := _obstacle(inventory, hosts, pins, earlier_records):
-        click.echo(obstacle, err=True)
-        return UNUSABLE
-    print_changes(changes(now, pins))
-    copies = _copies(hosts, pins)
+    effects = at_once(lambda host: _read(host, "effects_of_return", None), hosts)
+    effects_by_host = {host.name: answer for host, answer in zip(hosts, effects, strict=True)}
+    target = _target(path, now, effects_by_host)
+    returns = list(_host_returns(hosts, effects_by_host, target))
+    print_changes(changes(now, target.pins))
+    _print_returns(returns, dry)
+    _print_changed_keys(inventory, hosts, target)
+    copies = _copies(returns)
     if dry:
-        click.echo(f"Would go back to {description}.")
-        return carry_out(inventory, dry=True, diff=diff, command="rollback", lock=source)
-    wanted_back = _wanted_back(copies, data)
-    has_begun = False
-
-    def begin() -> None:
-        nonlocal has_begun
-        _use(wanted_back)
-        has_begun = True
-
-    # The deploy reads this file, and then keeps it as the deployed lock.
-    lockfile.save(path, pins)
-    try:
-        click.echo(f"{path.name} is {description} again; deploying it.")
-        code = carry_out(inventory, yes=yes, command="rollback", begin=begin)
-    finally:
-        if not has_begun:
-            lockfile.save(path, now)
-            click.echo(f"{path.name} is as it was before this rollback.", err=True)
-    if code and has_begun:
-        back = f"`{command_text('rollback')}` puts the other lock back."
-        click.echo(
-            f"The deploy {'was ended' if code == INTERRUPTED else 'failed'}; {path.name} stays as "
-            f"it is now. `{command_text('deploy')}` goes on. {back if is_undone else ''}".rstrip(),
-            err=True,
-        )
-    if code:
-        return code
-    return FINDINGS if _apart(hosts, pins, earlier_records) else DONE
+        return DONE
+    words = _data_words(copies, data)
+    question = f"Return {len(returns)} Spark(s) to the deploy before?"
+    ask_first(question, yes=yes or not returns, otherwise="--yes returns, --dry only shows")
+    # First: a second rollback goes forward again if this one fails in the middle.
+    lockfile.save(path, target.pins)
+    for number, host_return in enumerate(returns):
+        if not _return_host(host_return, words):
+            later_hosts = ", ".join(later.host.name for later in returns[number + 1 :])
+            click.echo(
+                f"{f'Not yet returned: {later_hosts}. ' if later_hosts else ''}"
+                f"`{command_text('rollback')}` undoes what has returned.",
+                err=True,
+            )
+            return FINDINGS
+    has_model = all([_restart_cluster(returns, name) for name in _clusters(returns)])
+    lockfile.record_deployed(path, target.pins, target.hosts)
+    is_as_recorded = _compare_with_records(hosts, target)
+    return DONE if has_model and is_as_recorded else FINDINGS
 
 
-def _obstacle(
-    inventory: Path, hosts: Sequence[Host], pins: Pins, earlier_records: Mapping[str, Any]
-) -> str:
-    """Return why the lock alone does not restore what was deployed with it; "" if it does."""
-    lacking = missing(
-        wanted_items([(host.plan.settings, host.plan.models) for host in hosts]), pins
+def _read(host: Host, reader: str, question: object) -> Any:
+    """Return the answer of a reader of deploy records.
+
+    Raises:
+        LockstepError: the host does not answer.
+    """
+    answer, fault = read(
+        *(host.login, f"deploy_records.{reader}", question),
+        sudo=host.with_sudo,
+        limit_s=_READ_S,
     )
-    then = {name: record["generation"] for name, record in earlier_records.items()}
-    now: dict[str, str] = {} if lacking else _generations(hosts, pins)
-    if not lacking and (not then or then == now):
-        return ""
-    # Hosts with an equal generation have changed only in keys that do not affect it.
-    plans = [host.plan for host in hosts if lacking or now[host.name] != then.get(host.name)]
-    other_hosts = {host.name for host in hosts} - {plan.name for plan in plans}
-    was = {name: record for name, record in earlier_records.items() if name not in other_hosts}
-    changed_keys = input_changes(was, plans, inventories.origins(inventory), inventory.name)
-    files = list(dict.fromkeys(record.file for record in changed_keys))
-    lines = [
-        "lockstep: rollback moves the lock alone, and more has changed since that was deployed:"
-    ]
-    lines += [
-        f"  {', '.join(record.hosts)}: {record.key}   {record.old} → {record.new}   ({record.file})"
-        for record in changed_keys
-    ]
-    if not earlier_records:
-        lines += [f"  not in that lock: {item.key}" for item in lacking]
-        files = [inventory.name]
-    if not files:
-        lines.append("  Lockstep itself: the same data make other units now")
-        files = ["Lockstep"]
-    remedy = f"Remedy: put {', '.join(files)} back to what it was then, with git, and deploy."
-    return "\n".join((*lines, f"{remedy} Nothing was changed."))
+    if fault:
+        raise LockstepError("it cannot be asked; nothing was changed", where=host.name, found=fault)
+    return answer
 
 
-def _generations(hosts: Sequence[Host], pins: Pins) -> dict[str, str]:
-    """Return by host the digest of the generation that a deploy of these pins would make."""
-    return {
-        host.name: DesiredState(logged_in(host.plan), pins).generation_document["digest"]
-        for host in hosts
-    }
+def _target(path: Path, now: Pins, effects_by_host: Mapping[str, Mapping[str, Any]]) -> _Target:
+    """Return the last deploy that reached all hosts if something has changed since, or the one
+    before.
 
-
-def _apart(hosts: Sequence[Host], pins: Pins, earlier_records: Mapping[str, Any]) -> bool:
-    """Print each host's differences from its record of the generation; tell whether any exist."""
-    then = {name: record["generation"] for name, record in earlier_records.items()}
-    then = then or _generations(hosts, pins)
-
-    def compare_host(host: Host) -> list[str]:
-        reply, fault = read(
-            *(host.login, "deploy_records.differences_from_generation", then[host.name]),
-            sudo=host.with_sudo,
-            limit_s=_COMPARED_S,
+    Raises:
+        LockstepError: it is not kept.
+    """
+    last, previous_lock = lockfile.deployed_path(path), lockfile.previous_path(path)
+    source = last
+    if last.exists() and lockfile.load(last) == now:
+        deployed_hosts = lockfile.deployed_with(last)
+        digests = {name: record["generation"] for name, record in deployed_hosts.items()}
+        present_digests = {name: effects["from"] for name, effects in effects_by_host.items()}
+        if all(digests.get(name, digest) == digest for name, digest in present_digests.items()):
+            source = previous_lock
+    hosts = lockfile.deployed_with(source)
+    if not source.exists() or not hosts:
+        raise LockstepError(
+            "there is no deploy to return to",
+            where=str(path),
+            found=f"no {source.name}" if not source.exists() else f"no {source.stem}.json for it",
+            remedy="A deploy keeps them when it has reached all hosts; else take older files from "
+            "version control and deploy.",
         )
-        return [f"cannot be compared with its record: {fault}"] if fault else list(reply)
-
-    differing = at_once(compare_host, hosts)
-    for host, lines in zip(hosts, differing, strict=True):
-        for line in lines:
-            click.echo(f"{host.name}: not as its record of that generation says: {line}", err=True)
-    if not any(differing):
-        click.echo("Each host is what its record of that generation says.")
-    return any(differing)
+    return _Target(source, lockfile.load(source), hosts)
 
 
-def _copies(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
-    """Print which copies of Open WebUI's data fit the lock; return the hosts with such a copy."""
-    fitting_copies = fitting(hosts, pins)
+def _host_returns(
+    hosts: Sequence[Host], effects_by_host: Mapping[str, Mapping[str, Any]], target: _Target
+) -> Iterator[_HostReturn]:
+    """Yield the hosts that return.
+
+    Raises:
+        LockstepError: a host's journal leads elsewhere.
+    """
+    for host in hosts:
+        effects, wanted_digest = effects_by_host[host.name], target.digest(host)
+        if not wanted_digest:
+            click.echo(f"{host.name}: was not in that deploy, and stays as it is")
+        elif effects["from"] == wanted_digest:
+            click.echo(f"{host.name}: is as it was then")
+        elif effects.get("digest") == wanted_digest:
+            yield _HostReturn(host, effects)
+        else:
+            raise LockstepError(
+                "its journal does not lead to that deploy; nothing was changed",
+                where=host.name,
+                found=effects.get("digest", "no journal"),
+                remedy=f"Put your files back to what they were then, copy {target.lock.name} over "
+                "the lock, and deploy.",
+            )
+
+
+def _print_returns(returns: Sequence[_HostReturn], dry: bool) -> None:
+    for host_return in returns:
+        name, effects = host_return.host.name, host_return.effects
+        restart = f"; {effects['interrupted']} is hot: it restarts" * bool(effects["interrupted"])
+        click.echo(
+            f"{name}: as generation {effects['number']} of {effects['date']} was, "
+            f"{len(effects['files'])} file(s){restart}"
+        )
+        for path in effects["files"] if dry else ():
+            click.echo(f"  {path}")
+
+
+def _print_changed_keys(inventory: Path, hosts: Sequence[Host], target: _Target) -> None:
+    """Print the keys of the owner's files that differ from that deploy."""
+    plans = [host.plan for host in hosts]
+    changed_keys = input_changes(
+        target.hosts, plans, inventories.origins(inventory), inventory.name
+    )
+    if not changed_keys:
+        return
+    files = ", ".join(dict.fromkeys(record.file for record in changed_keys))
+    click.echo(f"Your files differ from then. Put {files} back, or the next deploy brings again:")
+    for record in changed_keys:
+        click.echo(
+            f"  {', '.join(record.hosts)}: {record.key}   {record.old} → {record.new}   "
+            f"({record.file})"
+        )
+
+
+def _copies(returns: Sequence[_HostReturn]) -> list[Fitting]:
+    """Print which copies of Open WebUI's data return; return the hosts with such a copy."""
+    images = {host_return.host.name: host_return.effects["webui"] for host_return in returns}
+    fitting_copies = fitting([host_return.host for host_return in returns], images)
     for fitting_copy in fitting_copies:
         warning = f"{fitting_copy.host.name}: Open WebUI gets an older or newer image"
         if fitting_copy.fault:
@@ -184,57 +234,63 @@ def _copies(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
     return [fitting_copy for fitting_copy in fitting_copies if fitting_copy.number is not None]
 
 
-def _wanted_back(copies: Sequence[Fitting], data: str | None) -> Sequence[Fitting]:
-    """Return the copies that should return with the image: all or none."""
-    if not copies or data == "keep":
+def _data_words(copies: Sequence[Fitting], data: str | None) -> Sequence[str]:
+    """Return the option of a host's program about the copies: all return, or none."""
+    if not copies or data == "return":
         return ()
     if data is None:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "nobody can be asked here: --data return takes the older data, --data keep tries "
-                "the older image on the present ones"
-            )
-        if not confirm("Return these data with the image?"):
-            return ()
-    return copies
+        otherwise = "--data return takes the older data, --data keep tries the older image on the "
+        ask_first("Return these data, too?", yes=False, otherwise=f"{otherwise}present ones")
+        return ()
+    return ("--keep-data",)
 
 
-def _use(copies: Sequence[Fitting]) -> None:
-    """Mark the copies to return with the image.
+def _return_host(host_return: _HostReturn, words: Sequence[str]) -> bool:
+    """Return a host by its journal; tell whether it did."""
+    host = host_return.host
+    argv = ["sudo", "-n", *command("rollout", "back", *words)]
+    with console().status(f"{host.name}: returning"):
+        answer = ask(host.login, argv)
+    for line in (answer.out + answer.err).splitlines():
+        click.echo(f"{host.name}: {line}")
+    if answer.fault:
+        click.echo(f"{host.name}: {answer.fault}", err=True)
+    # A cluster's model starts again when all members have returned.
+    done_codes = (0, EXIT_NOTHING_HOT) if host_return.effects["cluster"] else (0,)
+    return not answer.fault and answer.code in done_codes
 
-    Raises:
-        LockstepError: a copy cannot be used.
-    """
-    for fitting_copy in copies:
-        if fault := use(fitting_copy):
-            raise LockstepError(
-                "its copy of Open WebUI's data cannot be used; nothing was changed",
-                where=fitting_copy.host.name,
-                found=fault,
-            )
+
+def _clusters(returns: Sequence[_HostReturn]) -> list[str]:
+    """Return the clusters whose model was hot."""
+    clusters = (host_return.effects["cluster"] for host_return in returns)
+    return list(dict.fromkeys(filter(None, clusters)))
 
 
-def _target(path: Path, now: Pins) -> tuple[Path, Pins, str, bool]:
-    """Return the lock to go back to, its pins, its name, and whether a second rollback undoes this.
+def _restart_cluster(returns: Sequence[_HostReturn], cluster: str) -> bool:
+    """Make the model of a cluster hot again on all its members; tell whether it is."""
+    first = next(item for item in returns if item.effects["cluster"] == cluster)
+    host, model = first.host, first.effects["interrupted"]
+    with console().status(f"{host.name}: switching to {model}"):
+        answer = ask(host.login, [switch_path(host.plan.settings), model])
+    for line in (answer.out + answer.err).splitlines():
+        click.echo(f"{host.name}: {line}")
+    return answer.code == 0
 
-    A lock that was never deployed to all hosts is not kept.
-    """
-    last, previous_lock = lockfile.deployed_path(path), lockfile.previous_path(path)
-    if last.exists():
-        deployed_pins = lockfile.load(last)
-        if deployed_pins != now:
-            return last, deployed_pins, "the lock that the last whole deploy used", False
-        if previous_lock.exists():
-            return (
-                previous_lock,
-                lockfile.load(previous_lock),
-                "the lock that was deployed before",
-                True,
-            )
-    raise LockstepError(
-        "there is no lock to go back to",
-        where=str(path),
-        found=f"no {previous_lock.name}" if last.exists() else f"no {last.name}",
-        remedy="The deploy keeps them when it has reached all hosts; else take an older lock from "
-        "version control and deploy.",
-    )
+
+def _compare_with_records(hosts: Sequence[Host], target: _Target) -> bool:
+    """Print each host's differences from its record of the generation; tell whether none exists."""
+
+    def compare_host(host: Host) -> list[str]:
+        try:
+            return list(_read(host, "differences_from_generation", target.digest(host)))
+        except LockstepError as fault:
+            return [str(fault)]
+
+    compared_hosts = [host for host in hosts if target.digest(host)]
+    differing = at_once(compare_host, compared_hosts)
+    for host, lines in zip(compared_hosts, differing, strict=True):
+        for line in lines:
+            click.echo(f"{host.name}: not as its record of that generation says: {line}", err=True)
+    if not any(differing):
+        click.echo("Each host is what its record of that generation says.")
+    return not any(differing)

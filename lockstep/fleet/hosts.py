@@ -21,10 +21,9 @@ from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import program_command_lines
 
 #: Variables that tell a deploy what pyinfra's command line has no option for: seconds to wait for
-#: another deploy of the same host; its kind for those who meet it ("rollback"); whether it leaves a
-#: hot model alone; a lock file to use instead of the inventory's.
+#: another deploy of the same host; its kind for those who meet it ("diff --fix"); whether it leaves
+#: a hot model alone.
 WAIT, WHAT, KEEP_HOT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT", "LOCKSTEP_KEEP_HOT"
-LOCK = "LOCKSTEP_LOCK"
 
 #: Text for a host that no deploy has come to, or that Lockstep was removed from.
 NOT_DEPLOYED = "not deployed yet → lockstep deploy"

@@ -1,25 +1,23 @@
-"""Copies of Open WebUI's data on the Sparks of an inventory that fit the image of a lock."""
+"""Copies of Open WebUI's data on the Sparks of an inventory that fit an older image."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, at_once
-from lockstep.lock.image_reference import pull_reference
-from lockstep.lock.pins import Pins
 
 _LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """The copy of one Spark's Open WebUI data that fits the image of the lock.
+    """The copy of one Spark's Open WebUI data that fits the image which it returns to.
 
     Attributes:
         host: The Spark.
-        image: The image that the lock gives the Spark.
+        image: That image.
         number: Number of the newest copy from before another image replaced that one; None: no
             copy.
         date: Date of that copy.
@@ -44,26 +42,21 @@ class Fitting:
         return f"{self.chats} chat(s) that were begun or continued since are not in it"
 
 
-def fitting(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
-    """Return each host whose Open WebUI would get another image by `pins`, all asked at once."""
-    copies = at_once(lambda host: _fitting(host, pins), hosts)
+def fitting(hosts: Sequence[Host], images: Mapping[str, str]) -> list[Fitting]:
+    """Return each host whose Open WebUI would get another image; all are asked at once.
+
+    Args:
+        hosts: The hosts.
+        images: Host → the image which it returns to, "" for none.
+    """
+    copies = at_once(lambda host: _fitting(host, images[host.name]), hosts)
     return [fitting_copy for fitting_copy in copies if fitting_copy]
 
 
-def use(fitting_copy: Fitting) -> str:
-    """Have the image begin with its copy when a deploy brings it; return why that failed, or ""."""
-    argv = ["sudo", "-n", *command("webui", "use", fitting_copy.image, str(fitting_copy.number))]
-    answer = ask(fitting_copy.host.login, argv, limit_s=_LIMIT_S)
-    return answer.fault or (answer.error_text if answer.code else "")
-
-
-def _fitting(host: Host, pins: Pins) -> Fitting | None:
-    webui = host.plan.settings.webui
-    pin = pins.images.get(webui.image)
-    if not webui.enabled or pin is None:
+def _fitting(host: Host, image: str) -> Fitting | None:
+    if not image:
         return None
-    image = pull_reference(webui.image, pin)
-    argv = ["sudo", "-n", *command("webui", "snapshots", webui.volume)]
+    argv = ["sudo", "-n", *command("webui", "snapshots", host.plan.settings.webui.volume)]
     answer, fault = ask(host.login, argv, limit_s=_LIMIT_S).json()
     if fault:
         return Fitting(host, image, fault=fault)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from lockstep.deploy.questions import questions
 from lockstep.deploy.summary import findings_table
 from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
-from lockstep.fleet.hosts import LOCK, WAIT
+from lockstep.fleet.hosts import WAIT
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.inventory import cluster_join, inventory_file, pyinfra_keys
@@ -169,7 +168,7 @@ def _begin_run() -> None:
             )
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))
-        lock = lockfile.load(Path(os.environ.get(LOCK) or path))
+        lock = lockfile.load(path)
         full_lock = _judge_and_complete_pins(list(plans.values()), lock, path)
         desired_states = {
             spark: DesiredState(logged_in(plan), full_lock) for spark, plan in plans.items()

@@ -15,6 +15,7 @@ from lockstep.onhost.records import (
     generations,
     original_state,
     ownership,
+    rollback_journal,
     watch_findings,
 )
 from lockstep.onhost.systemd import units
@@ -62,6 +63,18 @@ def differences_from_generation(wanted_digest: str) -> list[str]:
     if engine["id"] and current.resolve().name != engine["id"]:
         differences.append(f"{current}: leads to {current.resolve().name}, not to {engine['id']}")
     return differences
+
+
+def effects_of_return(_: object) -> dict[str, Any]:
+    """Return `rollback_journal.effects_of_return`, and "from": the newest generation's digest.
+
+    "from" is "" for a deploy that began and has not ended well, or without a record.
+    """
+    paths = layout.Paths()
+    newest = generations.newest_record(paths)
+    is_whole = newest and rollback_journal.unfinished_journal(paths) is None
+    origin = newest["digest"] if newest and is_whole else ""
+    return {"from": origin, **rollback_journal.effects_of_return(paths)}
 
 
 def other_and_cut_off_deploy(question: dict[str, Any]) -> dict[str, Any]:

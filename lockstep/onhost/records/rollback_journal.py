@@ -132,6 +132,52 @@ def newest_journal(paths: layout.Paths) -> Document | None:
     return document if document and record and document.get("from") == record["digest"] else None
 
 
+def journal_to_follow(paths: layout.Paths) -> Document | None:
+    """Return the journal of a deploy that has not ended well, else the way back, or None."""
+    document = unfinished_journal(paths) or newest_journal(paths)
+    has_record = document and generations.has_readable_record(paths, document["since"])
+    return document if has_record else None
+
+
+def effects_of_return(paths: layout.Paths) -> dict[str, Any]:
+    """Return where the journal leads and what a return changes; {} if there is no journal.
+
+    "digest", "number" and "date" are those of the generation that it leads to, "files" the paths
+    that differ, "webui" Open WebUI's image then. "interrupted" is the model that is up and restarts
+    or ends, or "", and "cluster" its cluster, or "".
+    """
+    document = journal_to_follow(paths)
+    if document is None:
+        return {}
+    record = next(
+        record
+        for record in generations.readable_records(paths)
+        if record["number"] == document["since"]
+    )
+    model = _interrupted_model(paths, document)
+    return {
+        **{key: record[key] for key in ("digest", "number", "date")},
+        "files": sorted(_states_that_differ(paths, document["before"])),
+        "webui": document["webui"],
+        "interrupted": model.name if model else "",
+        "cluster": (model.cluster or "") if model else "",
+    }
+
+
+def _interrupted_model(paths: layout.Paths, document: Document) -> config.Model | None:
+    """Return the model that is up and will run with another unit file, or end with its cluster."""
+    models = config.load_host(paths.models).models.values()
+    state = units.units_by_name(model.unit for model in models)
+    for model in (model for model in models if state[model.unit].up):
+        path, earlier_states = str(_UNITS / model.unit), document["before"]
+        earlier_text = (earlier_states.get(path) or {}).get("text", "")
+        running_key = outdated_units.running_restart_key(state[model.unit], paths.proc)
+        is_other = outdated_units.written_restart_key(earlier_text) != running_key
+        if model.cluster or (path in earlier_states and is_other):
+            return model
+    return None
+
+
 def _load(path: Path) -> Document | None:
     document = atomic_files.read_json(path)
     required_keys = {"since", "before", "current", "points", "units", "hot", "webui", "rollout"}

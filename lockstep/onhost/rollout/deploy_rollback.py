@@ -29,12 +29,7 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
             event_lines.say("nothing was kept here to return to")
             return errors.EXIT_DONE
         has_restored = restore_deploy(paths, document, why)
-        name = _model_to_restart(paths, document["hot"])
-        code = errors.EXIT_DONE
-        if name is not None:
-            work = hot_change_under_way.HotWork(name, rollout_lock.USER)
-            with hot_change_under_way.keep_on_record(paths, "rollout", work):
-                code = revive_model(paths, name)
+        code = revive_outdated_model(paths, document["hot"])
         rollback_journal.discard(paths)
     event_lines.say("this host is as it was before the deploy")
     return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
@@ -73,6 +68,17 @@ def restore_deploy(paths: layout.Paths, document: rollback_journal.Document, why
     _restore_webui_data(paths, document)
     helpers = {name: was for name, was in document["units"].items() if name not in model_units}
     return all([_restore_unit_state(paths, name, was) for name, was in helpers.items()])
+
+
+def revive_outdated_model(paths: layout.Paths, was: str | None) -> int:
+    """Start the model again that runs with other files, or `was` if none is up; see
+    `revive_model`."""
+    name = _model_to_restart(paths, was)
+    if name is None:
+        return errors.EXIT_DONE
+    work = hot_change_under_way.HotWork(name, rollout_lock.USER)
+    with hot_change_under_way.keep_on_record(paths, "rollout", work):
+        return revive_model(paths, name)
 
 
 def _model_to_restart(paths: layout.Paths, was: str | None) -> str | None:

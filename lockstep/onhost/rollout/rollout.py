@@ -8,9 +8,10 @@ usage: rollout note                      note in the journal what is at {"paths"
                                          start a cluster's model on all members; it must generate a
                                          token, and the gate end with 0
        rollout ended ID WHY              on a member: return from the rollout of that ID
-       rollout back [WHY]                return to the generation before, or from a deploy that did
+       rollout back [--keep-data] [WHY]  return to the generation before, or from a deploy that did
                                          not end well; a cluster's model that is hot ends on all
-                                         members, and stays down
+                                         members, and stays down. With --keep-data Open WebUI's
+                                         image begins with the present data
        rollout return [WHY]              return from a deploy that did not end well
        rollout mend                      return if `go` was cut off; for systemd
 
@@ -21,6 +22,7 @@ exit codes: 0 done, 1 `go` failed: the previous model is hot again, as it was; `
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,7 +30,7 @@ from collections.abc import Sequence
 from lockstep.onhost.cluster import cluster_start_in_deploy
 from lockstep.onhost.core import clock, config, errors, event_lines, layout, program_command_lines
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.records import generations, rollback_journal
+from lockstep.onhost.records import audit_log, deploy_lock, generations, rollback_journal
 from lockstep.onhost.rollout import deploy_rollback
 from lockstep.onhost.switching import hot_change_under_way, rollout_lock, switch
 from lockstep.onhost.systemd import outdated_units, units
@@ -36,6 +38,7 @@ from lockstep.onhost.systemd import outdated_units, units
 _TEST_QUESTION_S = 60.0
 # The gateway queries systemd once a second for the hot model.
 _GATEWAY_LEARNS_S = 5.0
+_KEEP_DATA = "--keep-data"
 
 
 def outdated_models(host: config.HostConfig, paths: layout.Paths) -> list[config.Model]:
@@ -99,41 +102,53 @@ def _request_token_as_client(model: config.Model) -> None:
         clock.sleep(0.2)
 
 
-def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
-    """Return to the generation before the present one, and start the hot model again.
+def return_to_previous_generation(
+    paths: layout.Paths, why: str, *, keeps_data: bool = False
+) -> int:
+    """Return to the generation before the present one; a model with other files restarts.
 
     After a deploy that did not end well that is the newest record: the host's state before it.
     """
-    begun_document = rollback_journal.unfinished_journal(paths)
-    document = begun_document or rollback_journal.newest_journal(paths)
-    if document is None or not generations.has_readable_record(paths, document["since"]):
+    document = rollback_journal.journal_to_follow(paths)
+    if document is None:
         raise errors.Problem("there is no record of a previous generation to return to")
     rollback_journal.refuse_foreign(paths, document)
-    group = next((model for model in _models_up(paths) if model.cluster), None)
-    if group is not None and (code := cluster_start_in_deploy.run_switch("none")):
-        return code
-    with rollout_lock.hold_switch_lock(paths):
-        host, hot = config.load_host(paths.models), _models_up(paths)
-        for model in hot:
-            switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(model.name)
-        if begun_document is None:
-            # What returns from the return.
-            rollback_journal.note_before_change(paths, document["before"])
-        has_restored = deploy_rollback.restore_deploy(paths, document, why)
-        number = generations.newest_number(paths)
-        if begun_document is None:
-            rollback_journal.finish(paths)
-        else:
-            rollback_journal.discard(paths)
-        event_lines.say(f"generation {number}, as {document['since']} was")
-        if group is not None:
-            event_lines.say(
-                f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
-                f"Remedy: the same on each of them, then switch.sh {group.name}"
-            )
-            return errors.EXIT_NOTHING_HOT
-        code = deploy_rollback.revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
-        return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
+    with deploy_lock.keep_deploys_away("rollback", paths):
+        group = next((model for model in _models_up(paths) if model.cluster), None)
+        if group is not None and (code := cluster_start_in_deploy.run_switch("none")):
+            return code
+        with rollout_lock.hold_switch_lock(paths):
+            code = _follow_journal(paths, document, why, keeps_data)
+    summary = f"generation {generations.newest_number(paths)}, as {document['since']} was"
+    event_lines.say(summary)
+    audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "rollback", summary)
+    if group is not None:
+        event_lines.say(
+            f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
+            f"Remedy: the same on each of them, then switch.sh {group.name}"
+        )
+        return errors.EXIT_NOTHING_HOT
+    return code
+
+
+def _follow_journal(
+    paths: layout.Paths, document: rollback_journal.Document, why: str, keeps_data: bool
+) -> int:
+    """Return by a journal under the switch lock. Exit code as in the docstring."""
+    is_unfinished = rollback_journal.unfinished_journal(paths) is not None
+    hot = next(iter(_models_up(paths)), None)
+    if not is_unfinished:
+        # What returns from the return.
+        rollback_journal.note_before_change(paths, document["before"])
+    has_restored = deploy_rollback.restore_deploy(
+        paths, document | ({"webui": ""} if keeps_data else {}), why
+    )
+    code = deploy_rollback.revive_outdated_model(paths, hot.name if hot else None)
+    if is_unfinished:
+        rollback_journal.discard(paths)
+    else:
+        rollback_journal.finish(paths)
+    return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
 
 
 def _models_up(paths: layout.Paths) -> list[config.Model]:
@@ -182,8 +197,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return cluster_start_in_deploy.start_cluster(paths, arguments[0], arguments[3:])
     if verb == "ended" and len(arguments) == 2:
         return deploy_rollback.return_from_cluster_rollout(paths, *arguments)
-    if verb == "back" and len(arguments) <= 1:
-        return return_to_previous_generation(paths, "".join(arguments))
+    if verb == "back" and len(reason := [word for word in arguments if word != _KEEP_DATA]) <= 1:
+        keeps_data = _KEEP_DATA in arguments
+        return return_to_previous_generation(paths, "".join(reason), keeps_data=keeps_data)
     if verb == "return" and len(arguments) <= 1:
         return deploy_rollback.roll_back_deploy(paths, "".join(arguments))
     if argv == ["mend"]:

@@ -6,7 +6,6 @@ usage: webui alone URL
        webui ended UNIT
        webui restart|start UNIT
        webui snapshots VOLUME
-       webui use IMAGE NUMBER
 
 The unit runs `alone` and `begin` before each start, `ready` until it serves, and `ended` after it.
 Another listener at its port would read what people type there: `alone` refuses that, and `ready`
@@ -16,8 +15,7 @@ leaves a broken database, the previous unit file and data return, and systemd st
 record is on disk, so that a killed host continues.
 
 `restart` and `start` are for a deploy: if the former image serves, they fail with the reason.
-`snapshots` prints JSON. `use` makes IMAGE, when it replaces another one, begin with the data of
-copy NUMBER; the data present then are copied as well.
+`snapshots` prints JSON.
 
 exit codes: 0 done; 1 it failed, or the unit is to start again; 2 wrong use
 """
@@ -321,12 +319,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         "restart": ("unit",),
         "start": ("unit",),
         "snapshots": ("volume",),
-        "use": ("image", "number"),
     }
     for verb, names in words.items():
         of_verb = verbs.add_parser(verb)
         for name in names:
-            of_verb.add_argument(name, type=int if name == "number" else str)
+            of_verb.add_argument(name)
         if verb == "ready":
             of_verb.add_argument("--main-pid", type=int, required=True)
     options = parser.parse_args(argv)
@@ -343,8 +340,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         undo_failed_update(paths, options.unit, os.environ.get("SERVICE_RESULT", "success"))
     elif options.verb == "snapshots":
         json.dump(copies_with_later_chats(paths, options.volume), sys.stdout)
-    elif options.verb == "use":
-        select_copy_for_image(paths, options.image, options.number)
     else:
         start_or_await_return(paths, options.verb, options.unit)
     return errors.EXIT_DONE

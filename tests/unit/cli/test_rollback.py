@@ -1,23 +1,21 @@
-"""A rollback: the lock that is restored, and its deploy."""
+"""A rollback: the deploy to return to, the hosts that return by their journals, and the lock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import a_run
 import pytest
 from a_spark import pins_for, spark
 from click.testing import CliRunner
 
 from group_data import all as all_hosts
-from lockstep.cli import deploy, rollback
+from lockstep.cli import rollback
 from lockstep.cli.main import main
-from lockstep.deploy import events
 from lockstep.deploy.inputs import inputs
-from lockstep.fleet.hosts import choose
+from lockstep.fleet.hosts import HostAnswer, choose
 from lockstep.fleet.webui import Fitting
 from lockstep.host.desired_state import DesiredState
 from lockstep.lock import lockfile
@@ -35,82 +33,86 @@ def with_images(digit: str) -> Pins:
 
 
 SECOND, THIRD = with_images("d"), with_images("e")
-# One model: each of the many deploys here renders every file of each model.
 INVENTORY = """\
 from group_data.all import models as _models
 from lockstep.deploy.checked import checked
 
 _own = {"qwen": _models["qwen"]}
-some = checked(__file__, [("spark1", {"lock": "LOCK", "models": _own})])
+some = checked(__file__, [(name, {"lock": "LOCK", "models": _own}) for name in HOSTS])
 """
 
 
 class Site:
-    """An inventory with its lock; a deploy ends with `code` and is recorded."""
+    """An inventory with its lock, and hosts whose program returns by a journal.
+
+    Attributes:
+        generations: Host → digest of its generation.
+        journals: Host → digest of the generation to which its journal leads.
+        hot: Host → (hot model, its cluster).
+        webui: Host → Open WebUI's image before the last deploy.
+        code: Exit code of the program.
+        commands: Host and words of each command that a host got.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.inventory = folder / "some.py"
-        self.lock = folder / "some.lock.yaml"
-        self.inventory.write_text(INVENTORY.replace("LOCK", str(self.lock)))
+        self.inventory, self.lock = folder / "some.py", folder / "some.lock.yaml"
+        self.write_inventory()
+        self.generations: dict[str, str] = {}
+        self.journals: dict[str, str] = {}
+        self.hot: dict[str, tuple[str, str]] = {}
+        self.webui: dict[str, str] = {}
         self.code = 0
-        self.deploys: list[Pins] = []
         self.copies: list[Fitting] = []
-        self.copy_numbers: list[int | None] = []
-        monkeypatch.setattr(rollback, "carry_out", self._deploy)
-        # How the command asked for the last deploy.
-        self.options: dict[str, Any] = {}
-        self.is_agreed = True
-        monkeypatch.setattr(rollback, "fitting", lambda hosts, pins: self.copies)
-        monkeypatch.setattr(rollback, "use", self._use)
+        self.commands: list[tuple[str, list[str]]] = []
+        self.differences: list[str] = []
+        monkeypatch.setattr(rollback, "fitting", lambda hosts, images: self.copies)
         monkeypatch.setattr(rollback, "read", self._read)
-        # What the host says of a record, and the records that it was asked of.
-        self.apart: list[str] = []
-        self.compared_digests: list[str] = []
+        monkeypatch.setattr(rollback, "ask", self._ask)
 
-    def _deploy(
-        self, inventory: Path, begin: Callable[[], None] = lambda: None, **options: Any
-    ) -> int:
-        assert (inventory, options.pop("command", "rollback")) == (self.inventory, "rollback")
-        self.options = options
-        if options.get("dry"):
-            return self.code
-        if not self.is_agreed:
-            return 1
-        begin()
-        self.deploys.append(lockfile.load(self.lock))
-        if self.code == 0:
-            lockfile.record_deployed(self.lock, self.deploys[-1], self._inputs(self.deploys[-1]))
-        return self.code
+    def write_inventory(self, data: str = "", hosts: Sequence[str] = ("spark1",)) -> None:
+        text = INVENTORY.replace("LOCK", str(self.lock)).replace("HOSTS", str(tuple(hosts)))
+        self.inventory.write_text(text.replace("_own})", f"_own, {data}}})"))
 
-    def _inputs(self, pins: Pins) -> dict[str, Any]:
+    def deploy(self, pins: Pins, *names: str) -> None:
+        """Let this lock have been deployed, to hosts of these names or to all of them."""
+        lockfile.save(self.lock, pins)
         hosts, _ = choose(self.inventory)
-        return {host.name: inputs(DesiredState(host.plan, pins)) for host in hosts}
+        of_hosts = {host.name: inputs(DesiredState(host.plan, pins)) for host in hosts}
+        for name in names or of_hosts:
+            digest = of_hosts[name]["generation"]
+            if self.generations.get(name) != digest:
+                self.journals[name] = self.generations.get(name, "")
+                self.generations[name] = digest
+        if not names:
+            lockfile.record_deployed(self.lock, pins, of_hosts)
 
-    def _read(self, login: object, name: str, question: str, **_: object) -> tuple[list[str], str]:
-        assert name == "deploy_records.differences_from_generation"
-        self.compared_digests.append(question)
-        return self.apart, ""
+    def _read(self, login: Any, name: str, question: Any, **_: Any) -> tuple[Any, str]:
+        if name == "deploy_records.differences_from_generation":
+            is_newest = self.generations[login.name] == question
+            return self.differences if is_newest else ["another generation"], ""
+        model, cluster = self.hot.get(login.name, ("", ""))
+        effects = {
+            **{"digest": self.journals[login.name], "number": 3, "date": "2026-11-23 10:00 UTC"},
+            **{"files": ["/etc/a", "/etc/b"], "webui": self.webui.get(login.name, "")},
+            **{"interrupted": model, "cluster": cluster},
+        }
+        return {"from": self.generations[login.name], **effects}, ""
 
-    def bind(self, data: str) -> None:
-        """Add these keys to the host's data in the inventory."""
-        text = INVENTORY.replace("LOCK", str(self.lock))
-        self.inventory.write_text(text.replace("})])", f", {data}}})])"))
+    def _ask(self, login: Any, argv: Sequence[str]) -> HostAnswer:
+        self.commands.append((login.name, list(argv)))
+        if "rollout" not in argv:
+            return HostAnswer(0, "qwen is hot\n")
+        if self.code not in (0, 4):
+            return HostAnswer(self.code, "", "it failed\n")
+        present_digest, earlier_digest = self.generations[login.name], self.journals[login.name]
+        self.generations[login.name] = earlier_digest
+        self.journals[login.name] = present_digest
+        return HostAnswer(self.code, "generation 4, as 3 was\n")
 
-    def _use(self, fitting: Fitting) -> str:
-        self.copy_numbers.append(fitting.number)
-        return ""
-
-    def copy(self, number: int | None) -> None:
-        """Let the host have this copy of Open WebUI's data."""
-        host = choose(self.inventory)[0][0]
-        self.copies = [Fitting(host, "image", number, "2026-11-23 10:00 UTC", 3, 2)]
-
-    def deploy_locks(self, *locks: Pins) -> None:
-        """Let each of these have been deployed, one after another."""
-        for pins in locks:
-            lockfile.save(self.lock, pins)
-            self._deploy(self.inventory)
-        self.deploys.clear()
+    @property
+    def returned_hosts(self) -> list[str]:
+        """The hosts that returned, in order."""
+        return [name for name, argv in self.commands if "back" in argv]
 
     def back(self, *options: str) -> Any:
         return CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
@@ -121,199 +123,159 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path, monkeypatch)
 
 
-def test_the_lock_before_the_deployed_one_is_put_back_and_deployed(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
+@pytest.fixture
+def pair(site: Site) -> Site:
+    site.write_inventory(hosts=("spark1", "spark2"))
+    return site
+
+
+def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: Site) -> None:
+    pair.deploy(FIRST)
+    pair.deploy(SECOND)
+    result = pair.back("--yes")
+    assert result.exit_code == 0, result.output
+    assert pair.returned_hosts == ["spark1", "spark2"]
+    assert lockfile.load(pair.lock) == FIRST
+    assert "ddddddddd" in result.stdout and "000000000000" in result.stdout
+    assert "spark1: as generation 3 of 2026-11-23 10:00 UTC was, 2 file(s)\n" in result.stdout
+    assert "spark2: generation 4, as 3 was\n" in result.stdout
+    assert result.stdout.endswith("Each host is what its record of that generation says.\n")
+    assert pair.back("--yes").exit_code == 0
+    assert lockfile.load(pair.lock) == SECOND and len(pair.returned_hosts) == 4
+
+
+def test_a_lock_that_was_resolved_and_not_deployed_goes_back_without_a_host(site: Site) -> None:
+    site.deploy(FIRST)
+    site.deploy(SECOND)
+    lockfile.save(site.lock, THIRD)
     result = site.back()
     assert result.exit_code == 0, result.output
-    assert site.deploys == [FIRST]
-    assert lockfile.load(site.lock) == FIRST
-    assert "ddddddddd" in result.stdout and "000000000000" in result.stdout
-    assert "some.lock.yaml is the lock that was deployed before again" in result.stdout
+    assert lockfile.load(site.lock) == SECOND and site.commands == []
+    assert "spark1: is as it was then" in result.stdout
 
 
-def test_a_lock_that_was_never_deployed_whole_goes_back_to_the_deployed_one(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    lockfile.save(site.lock, THIRD)
-    result = site.back()
-    assert result.exit_code == 0
-    assert site.deploys == [SECOND]
-    assert "the lock that the last whole deploy used" in result.stdout
+def test_hosts_that_a_deploy_reached_return_from_it_where_it_did_not_reach_all(pair: Site) -> None:
+    pair.deploy(FIRST)
+    pair.deploy(SECOND)
+    pair.deploy(THIRD, "spark2")
+    assert pair.back("--yes").exit_code == 0
+    assert pair.returned_hosts == ["spark2"]
+    assert lockfile.load(pair.lock) == SECOND
 
 
-def test_a_look_changes_nothing(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
+def test_a_changed_inventory_is_no_obstacle_and_its_keys_are_named(site: Site) -> None:
+    site.deploy(FIRST)
+    (site.lock.parent / "own.conf").write_text("a\n")
+    site.write_inventory('"extra_files": {"/etc/own.conf": "own.conf"}')
+    site.deploy(FIRST)
+    result = site.back("--yes")
+    assert result.exit_code == 0, result.output
+    assert site.returned_hosts == ["spark1"]
+    assert "Put some.py back, or the next deploy brings again:" in result.stdout
+    assert "spark1: extra_files" in result.stdout and "(some.py)" in result.stdout
+
+
+def test_a_look_changes_nothing_and_names_the_files(site: Site) -> None:
+    site.deploy(FIRST)
+    site.deploy(SECOND)
+    site.hot["spark1"] = ("qwen", "")
     result = site.back("--dry")
     assert result.exit_code == 0
-    assert result.stdout.endswith("Would go back to the lock that was deployed before.\n")
-    assert (site.deploys, lockfile.load(site.lock)) == ([], SECOND)
-    # What it interrupts is said by a deploy of that lock, which only looks.
-    assert site.options == {"dry": True, "diff": False, "lock": lockfile.previous_path(site.lock)}
+    assert "2 file(s); qwen is hot: it restarts\n  /etc/a\n  /etc/b\n" in result.stdout
+    assert site.commands == [] and lockfile.load(site.lock) == SECOND
 
 
-def test_a_rollback_to_which_nobody_agrees_leaves_lock_and_data(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    site.copy(7)
-    site.is_agreed = False
-    result = site.back("--data", "return")
-    assert result.exit_code == 1
-    assert (site.copy_numbers, site.deploys, lockfile.load(site.lock)) == ([], [], SECOND)
-    assert result.stderr == "some.lock.yaml is as it was before this rollback.\n"
-
-
-@pytest.mark.parametrize(("words", "code", "later_lock"), [([], 1, SECOND), (["--yes"], 0, FIRST)])
-def test_it_asks_as_a_deploy_does_before_it_interrupts(
-    site: Site, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, later_lock: Pins
-) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    hot = events.Interrupts("spark1", "qwen", again=True)
-    end = (
-        events.Over([a_run.good("spark1")]) if words else events.RunRefusal("Nobody agreed to it.")
-    )
-    argv = a_run.argv(
-        site.lock.parent, [events.RunStart(["spark1"]), hot, events.Ready(), end, code]
-    )
-    monkeypatch.setenv("XDG_STATE_HOME", str(site.lock.parent / "state"))
-    monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
-    monkeypatch.setattr(rollback, "carry_out", deploy.carry_out)
-    result = site.back(*words)
-    assert (result.exit_code, lockfile.load(site.lock)) == (code, later_lock)
-    assert "  spark1: qwen is hot: it restarts\n" in result.stdout
-    assert ("Nobody can be asked here: --yes goes on." in result.stdout) != bool(words)
-
-
-def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_on(
-    site: Site,
-) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    site.code = 1
+def test_without_a_yes_hosts_and_lock_stay(site: Site) -> None:
+    site.deploy(FIRST)
+    site.deploy(SECOND)
     result = site.back()
+    assert result.exit_code == 2 and "--yes returns" in result.stderr
+    assert site.commands == [] and lockfile.load(site.lock) == SECOND
+
+
+def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it(
+    pair: Site,
+) -> None:
+    pair.deploy(FIRST)
+    pair.deploy(SECOND)
+    pair.code = 1
+    result = pair.back("--yes")
     assert result.exit_code == 1
-    assert lockfile.load(site.lock) == FIRST
+    assert "spark1: it failed" in result.stdout
+    assert "Not yet returned: spark2. `lockstep rollback" in result.stderr
+    assert lockfile.load(pair.lock) == FIRST
+    pair.code = 0
+    pair.back("--yes")
+    assert set(pair.returned_hosts) == {"spark1"} and lockfile.load(pair.lock) == SECOND
+
+
+def test_a_cluster_s_model_is_hot_again_when_all_its_members_have_returned(pair: Site) -> None:
+    pair.deploy(FIRST)
+    pair.deploy(SECOND)
+    pair.hot = {name: ("qwen", "both") for name in ("spark1", "spark2")}
+    pair.code = 4
+    assert pair.back("--yes").exit_code == 0
+    assert [(name, argv[-1]) for name, argv in pair.commands] == [
+        ("spark1", "back"),
+        ("spark2", "back"),
+        ("spark1", "qwen"),
+    ]
+
+
+def test_a_journal_that_leads_elsewhere_is_refused(site: Site) -> None:
+    site.deploy(FIRST)
+    site.deploy(SECOND)
+    site.journals["spark1"] = "0" * 16
+    result = site.back("--yes")
+    assert result.exit_code == 2
     message = " ".join(result.stderr.split())
-    assert f"`lockstep deploy -i {site.inventory}` goes on." in message
-    assert f"`lockstep rollback -i {site.inventory}` puts the other lock back." in message
-    site.code = 0
-    assert site.back().exit_code == 0
-    assert lockfile.load(site.lock) == SECOND
+    assert "spark1" in message and "copy some.lock.previous.yaml over the lock" in message
+    assert site.commands == [] and lockfile.load(site.lock) == SECOND
 
 
-def test_a_lock_that_is_kept_nowhere_is_not_promised_back(site: Site) -> None:
-    site.deploy_locks(SECOND)
-    lockfile.save(site.lock, THIRD)
-    site.code = 1
-    result = site.back()
-    assert result.exit_code == 1
-    assert "puts the other lock back" not in result.stderr
+def test_a_host_that_came_since_stays(site: Site) -> None:
+    site.deploy(FIRST)
+    site.write_inventory(hosts=("spark1", "spark2"))
+    site.deploy(SECOND)
+    result = site.back("--yes")
+    assert result.exit_code == 0, result.output
+    assert site.returned_hosts == ["spark1"]
+    assert "spark2: was not in that deploy, and stays as it is" in result.stdout
 
 
-def test_without_a_lock_to_go_back_to_nothing_is_done(site: Site) -> None:
-    lockfile.save(site.lock, FIRST)
-    first = site.back()
-    site.deploy_locks(FIRST)
-    second = site.back()
+def test_without_a_deploy_to_return_to_nothing_is_done(site: Site) -> None:
+    site.deploy(FIRST, "spark1")
+    first = site.back("--yes")
+    site.deploy(FIRST)
+    second = site.back("--yes")
     for result, name in ((first, "deployed"), (second, "previous")):
         assert result.exit_code == 2
         message = " ".join(result.stderr.split())
-        assert f"there is no lock to go back to; found no some.lock.{name}.yaml" in message
-    assert site.deploys == []
+        assert f"there is no deploy to return to; found no some.lock.{name}.yaml" in message
+    assert site.commands == []
 
 
 @pytest.mark.parametrize(
-    ("words", "copy_numbers"), [(("--data", "return"), [7]), (("--data", "keep"), [])]
+    ("words", "more"), [(("--data", "return"), []), (("--data", "keep"), ["--keep-data"])]
 )
 def test_open_webuis_data_return_where_that_is_wanted(
-    site: Site, words: tuple[str, ...], copy_numbers: list[int]
+    site: Site, words: tuple[str, ...], more: list[str]
 ) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    site.copy(7)
-    result = site.back(*words)
+    site.deploy(FIRST)
+    site.deploy(SECOND)
+    site.copies = [Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)]
+    refusal = site.back("--yes")
+    assert refusal.exit_code == 2 and "--data return" in refusal.stderr and not site.commands
+    result = site.back("--yes", *words)
     assert result.exit_code == 0, result.output
     assert "2 chat(s) that were begun or continued since are not in it" in result.stdout
-    assert (site.copy_numbers, site.deploys) == (copy_numbers, [FIRST])
+    assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *more]]
 
 
-def test_where_nobody_can_be_asked_about_the_data_nothing_is_changed(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    site.copy(7)
-    result = site.back()
-    assert result.exit_code == 2
-    assert (site.copy_numbers, site.deploys, lockfile.load(site.lock)) == ([], [], SECOND)
-
-
-def test_without_a_copy_that_fits_the_older_image_is_tried(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    site.copy(None)
-    result = site.back()
-    assert result.exit_code == 0
-    assert "no copy of its data is from that one" in result.stdout
-    assert site.deploys == [FIRST]
-
-
-def test_an_image_of_the_inventory_that_was_changed_and_deployed_is_named(site: Site) -> None:
-    """The old lock holds no such image: nothing is resolved anew to get one."""
-    site.deploy_locks(FIRST)
-    image = "ghcr.io/example/vllm:2026110101"
-    site.bind(f'"webui": {{"image": {image!r}}}')
-    images = {**FIRST.images, image: next(iter(FIRST.images.values()))}
-    site.deploy_locks(replace(FIRST, images=images))
-    for options in ((), ("--dry",)):
-        result = site.back(*options)
-        assert result.exit_code == 2, result.output
-        assert (
-            "spark1: webui.image   " in result.stderr and f" → {image}   (some.py)" in result.stderr
-        )
-        assert result.stderr.endswith("Nothing was changed.\n")
-        assert site.deploys == []
-        assert image in lockfile.load(site.lock).images
-
-
-def test_a_model_that_was_added_is_named_although_the_lock_is_the_same(site: Site) -> None:
-    site.deploy_locks(FIRST)
-    added_model = '{"recipe": "qwen3.6-35b-a3b-nvfp4-marlin", "unit": "vllm-more", "port": 30077}'
-    recipe = choose(site.inventory)[0][0].plan.models[0].recipe.name
-    added_model = added_model.replace("qwen3.6-35b-a3b-nvfp4-marlin", recipe)
-    text = site.inventory.read_text()
-    site.inventory.write_text(text.replace("_own})", f'{{**_own, "more": {added_model}}}}})'))
-    site.deploy_locks(FIRST)
-    result = site.back("--dry")
-    assert result.exit_code == 2, result.output
-    assert "spark1: models.more   none → in the inventory   (some.py)" in result.stderr
-    # Neither its keys one by one, nor its recipe, which is in the catalogue as it was then.
-    assert result.stderr.count("\n  ") == 1
-    assert site.back().exit_code == 2 and site.deploys == []
-    # As it was then, it is the lock alone that goes back.
-    site.bind("")
-    assert site.back().exit_code == 0
-    assert site.deploys == [FIRST]
-
-
-def test_what_makes_no_other_generation_is_no_obstacle(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    site.bind('"operators": ("anna",)')
-    site.deploy_locks(SECOND)
-    assert site.back().exit_code == 0
-    assert site.deploys == [FIRST]
-
-
-def test_a_lock_without_a_record_of_its_hosts_resolves_nothing(site: Site) -> None:
-    """As an earlier Lockstep left it."""
-    site.deploy_locks(FIRST, SECOND)
-    for path in site.lock.parent.glob("*.json"):
-        path.unlink()
-    site.bind('"webui": {"image": "ghcr.io/example/vllm:new"}')
-    result = site.back()
-    assert result.exit_code == 2
-    assert "not in that lock: ghcr.io/example/vllm:new" in result.stderr
-    site.bind("")
-    assert site.back().exit_code == 0
-    assert site.deploys == [FIRST]
-
-
-def test_each_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
-    site.deploy_locks(FIRST, SECOND)
-    (host,) = choose(site.inventory)[0]
-    site.apart = ["/etc/systemd/system/vllm-qwen36.service: another text"]
-    result = site.back()
+def test_a_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
+    site.deploy(FIRST)
+    site.deploy(SECOND)
+    site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
+    result = site.back("--yes")
     assert result.exit_code == 1
-    assert site.compared_digests == [DesiredState(host.plan, FIRST).generation_document["digest"]]
     assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr

@@ -10,9 +10,9 @@ import pytest
 from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.records import generations, json_records, rollback_journal
+from lockstep.onhost.records import deploy_lock, generations, json_records, rollback_journal
 from lockstep.onhost.records.ownership import MARK
-from lockstep.onhost.rollout import rollout
+from lockstep.onhost.rollout import deploy_rollback, rollout
 from lockstep.onhost.switching import hot_change_under_way
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
@@ -169,12 +169,13 @@ def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
 
 
 def finished_deploy(spark, *more: str) -> None:
-    """A deploy that has ended well: the second generation."""
+    """A deploy that has ended well: the second generation, whose qwen is hot."""
     generations.add_record(spark.paths, a_generation(spark, "one", OLD))
     spark.begin(*more)
     spark.deploy()
     generations.add_record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
     rollback_journal.finish(spark.paths)
+    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
 
 
 def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
@@ -186,6 +187,41 @@ def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
     assert "qwen is hot again" in capsys.readouterr().out
+
+
+def test_what_a_return_changes_is_known_before_it(spark, monkeypatch):
+    assert rollback_journal.effects_of_return(spark.paths) == {}
+    finished_deploy(spark)
+    effects = rollback_journal.effects_of_return(spark.paths)
+    unit, launcher = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
+    assert (effects["digest"], effects["number"], effects["files"]) == ("one", 1, [launcher, unit])
+    assert (effects["interrupted"], effects["cluster"]) == ("qwen", "")
+    # A deploy that has restarted nothing yet: qwen runs with the older file.
+    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={OLD}\0")
+    assert rollback_journal.effects_of_return(spark.paths)["interrupted"] == ""
+
+
+@pytest.mark.parametrize(("words", "image"), [(["back"], "old"), (["back", "--keep-data"], "")])
+def test_open_webuis_data_stay_on_request(spark, monkeypatch, words, image):
+    finished_deploy(spark)
+    document = json.loads(spark.paths.journal.read_text()) | {"webui": "old"}
+    spark.paths.journal.write_text(json.dumps(document))
+    images = []
+    monkeypatch.setattr(
+        deploy_rollback, "_restore_webui_data", lambda _, document: images.append(document["webui"])
+    )
+    assert rollout.main(words, spark.paths) == 0
+    assert images == [image]
+
+
+def test_a_return_is_refused_while_a_deploy_is_under_way(spark):
+    finished_deploy(spark)
+    with (
+        deploy_lock.keep_deploys_away("deploy", spark.paths),
+        pytest.raises(deploy_lock.DeployUnderWay),
+    ):
+        rollout.main(["back"], spark.paths)
+    assert spark.unit_state == (NEW, NEW, True)
 
 
 def test_a_second_way_back_undoes_the_first(spark):
@@ -215,7 +251,8 @@ def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, ca
     newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (2, "one")
     assert generations.begun_record(spark.paths) is None
-    assert "qwen is hot again" in capsys.readouterr().out
+    # It runs with the older file already.
+    assert spark.active == [QWEN] and "qwen" not in capsys.readouterr().out
 
 
 def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
