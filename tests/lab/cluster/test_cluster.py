@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from earlier_state import EarlierState
 from stack import BIN, REPOSITORY, Host, Stack, until
 
 NETPLAN = "/etc/netplan/40-cx7.yaml"
@@ -80,7 +81,7 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     assert addresses(linked_host)["enp1s0f0np0"] == (9000, ["10.88.0.11/24"])
     assert linked_host.root(f"stat -c %a {NETPLAN}").strip() == "600"
     assert "Fabric | Give the fast link its addresses" in result.output
-    earlier_addresses, text = addresses(linked_host), linked_host.root(f"cat {NETPLAN}")
+    earlier_addresses, earlier_state = addresses(linked_host), EarlierState.of(linked_host)
     # An address of another network for the port that the deploy comes through.
     wrong = inventory(deployed_stack, "wrong", {OURS: "10.99.0.11/24"})
     failure = deployed_stack.deploy("-y", "--limit", "spark1", inventory=wrong)
@@ -89,7 +90,7 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     # The host is back by itself, with what it had.
     until(lambda: linked_host.run("true").code == 0, "spark1 lets its operator in again")
     until(lambda: addresses(linked_host) == earlier_addresses, "spark1 has its addresses again")
-    assert linked_host.root(f"cat {NETPLAN}") == text
+    assert earlier_state.differences() == []
     assert (
         linked_host.root("systemctl is-active lockstep-fabric-back.timer || true").strip()
         != "active"
