@@ -15,14 +15,29 @@ from lockstep.onhost.records.rollback_journal import STAYING
 
 #: Parts of `deploy.py` from which --keep-hot holds a host back.
 _HELD_FROM = ("Services", "Gateway", "Switch", "Open WebUI", "Monitoring", "Verify")
-#: Operations whose changes no failure brings back → what they change, as the journal calls it.
+_SECRETS, _CONTENT = "secrets", "images, engines and weights"
+_SETTINGS = "kernel settings, firewall rules and addresses"
+#: Operations whose changes no failure brings back → what they change, as the journal calls it. Of a
+#: name with a colon, the part before it.
 STAYING_BY_OPERATION = {
     "Create the service accounts and the operators' group": "accounts",
+    "Write folders, programs and settings": "folders",
+    "Write secrets from the operator's machine": _SECRETS,
     "Install packages": "packages",
     "Turn on services of the system that are off": "services of the system",
-    "Apply kernel settings": "kernel settings, firewall rules and addresses",
-    "Bring the rules into force": "kernel settings, firewall rules and addresses",
-    "Give the fast link its addresses": "kernel settings, firewall rules and addresses",
+    REREAD: "services of the system",
+    "Apply kernel settings": _SETTINGS,
+    "Give the fast link its addresses": _SETTINGS,
+    "Bring the rules into force": _SETTINGS,
+    "Make keys for several hosts once": _SECRETS,
+    "Take keys over from the host that made them": _SECRETS,
+    "Pull images by digest": _CONTENT,
+    "Fetch and verify weights": _CONTENT,
+    "Build the engine's environment": _CONTENT,
+    "Make the API key of open models once": _SECRETS,
+    "Make Open WebUI's keys once": _SECRETS,
+    "Run Open WebUI": "volumes",
+    "Purge packages that monitoring brought": "packages",
 }
 #: Lines to show of a failed run that gives no reason of its own.
 _LAST = 8
@@ -142,7 +157,7 @@ def dry_run(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -
         yield f"would  {', '.join(hosts)}: {title or part}"
     yield from interruptions(course.interrupts, keep_hot)
     yield from _notes(course)
-    titles = [name.partition(" | ")[2] for name in would]
+    titles = [name.partition(" | ")[2].partition(":")[0] for name in would]
     for kind in dict.fromkeys(filter(None, map(STAYING_BY_OPERATION.get, titles))):
         yield f"After a failure, {kind} {STAYING[kind]}."
     if not would:

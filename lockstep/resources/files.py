@@ -81,9 +81,7 @@ SOMETIMES_WANTED = (
     f"{PROGRAMS}/lockstep/**/*.py",
 )
 #: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
-#: diff and remove know each file of ours. Records of generations do not suffice: they list the
-#: files that a deploy writes for the units. They lack keys that are made on the host,
-#: configurations without a mark (JSON), folders, and the remains of a write that was cut off.
+#: diff and remove know each file of ours: records of generations list what units consist of alone.
 #: Outside these folders, which are ours, a pattern makes no file ours. Inside them, a file without
 #: a pattern counts as foreign and stays.
 EVER_OURS = (
@@ -92,9 +90,8 @@ EVER_OURS = (
     *(f"{CONFIGURATION}/{name}.json" for name in ("gateway", "served-weights", "weights")),
     *(MODELS, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
     *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, f"{CONFIGURATION}/requirements-*.txt"),
-    *(f"{DOCKER_CONFIG}/", f"{CONFIGURATION}/secrets/"),
-    *(f"{GATEWAY_HOME}/", f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
-    f"{ENVIRONMENTS}/",
+    *(f"{DOCKER_CONFIG}/", f"{CONFIGURATION}/secrets/", f"{GATEWAY_HOME}/", f"{ENVIRONMENTS}/"),
+    *(f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
     # The remains of a write that was cut off.
     *(f"{folder}/**/{atomic_files.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
 )

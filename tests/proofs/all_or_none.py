@@ -1,9 +1,11 @@
-"""`rollout: "all"` on hosts of a lab: any command may fail on the last one, and all are as before.
+"""`rollout: "all"` on hosts of a lab: a deploy ends at any command, and all hosts are as before.
 
 `python tests/proofs/all_or_none.py --seed 1` deploys and makes qwen hot on each host. Then it
-deploys a change of the model's unit, the gateway and Open WebUI again and again. Each time another
-command on the last host fails, before it has run or after it, from the first command of the deploy
-to the first number that the deploy does not reach. A line of JSON for each.
+deploys a change of our programs, the model's unit, the gateway and Open WebUI again and again. Each
+time another command on the last host fails, before it has run or after it, from the first command
+of the deploy to the first number that the deploy does not reach. With --kill the deploy's process
+is killed at that command instead, before it runs or as it begins, and with it the connections to
+all hosts. A line of JSON for each.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import runner
-from stack import Host, Stack
+from earlier_state import EarlierState
+from stack import DeployResult, Host, Stack, until
 
 FOLDER = "/run/planted"
 SHELL = "/var/tmp/planted-shell"
+BEGUN = "/var/lib/lockstep-deploy/begun-journal.json"
 # What sshd runs each command of the deploy by.
 _SHELL = f"""#!/bin/bash
 exec 9>{FOLDER}/lock; flock 9
@@ -26,17 +30,17 @@ n=$(($(cat {FOLDER}/count) + 1)); echo $n > {FOLDER}/count
 exec 9>&-
 read -r at when < {FOLDER}/at
 [ $n = $at ] || exec /bin/bash "$@"
-printf %s "${{*: -1}}" | head -c 2000 > {FOLDER}/failed
-[ $when = before ] || /bin/bash "$@"
+printf %s "${{*: -1}}" | head -c 2000 > {FOLDER}/command
+case $when in
+while) exec /bin/bash "$@" ;;
+never) until [ -e {FOLDER}/over ]; do sleep 0.1; done ;;
+after) /bin/bash "$@" ;;
+esac
 echo planted >&2
 exit 1
 """
-# What a deploy returns, and what does not: programs, packages, accounts, the firewall, secrets.
-_SEEN = (
-    "find /etc/systemd/system /etc/lockstep /data/scripts -type f ! -path '*/secrets/*'"
-    " ! -name firewall.nft -exec sha256sum {} + | sort; readlink /opt/lockstep/engines/current;"
-    " docker inspect -f '{{.Config.Image}}' open-webui"
-)
+# A module that no unit runs, so that its text restarts nothing.
+_PROGRAM = "/usr/local/lib/lockstep/lockstep/onhost/facts/docker.py"
 
 
 @dataclass
@@ -44,8 +48,9 @@ class Run(runner.Run):
     """One deploy.
 
     Attributes:
-        number: Number of the command that fails on the last host, from 1.
-        when: "before" it has run, or "after" it.
+        number: Number of the command on the last host at which the deploy ends, from 1.
+        when: The command fails "before" it has run, or "after" it; the deploy is killed and the
+            command has "never" run, or goes on by itself ("while").
         command: The end of its text.
         code: Exit code of the deploy.
         violations: Differences from the state before.
@@ -57,64 +62,87 @@ class Run(runner.Run):
 
 
 @contextmanager
-def plant_failure(host: Host, number: int, when: str) -> Iterator[None]:
-    """Give the deploy's account a shell whose command of this number fails."""
+def plant_end(host: Host, number: int, when: str) -> Iterator[None]:
+    """Give the deploy's account a shell that marks the command of this number, or has it fail."""
     account = host.run("id -un").out.strip()
     host.root(
-        f"cat > {SHELL} <<'END'\n{_SHELL}END\nchmod 0755 {SHELL}; mkdir -p -m 1777 {FOLDER};"
-        f" cd {FOLDER}; echo 0 > count; echo {number} {when} > at; : > failed; chmod 0666 *;"
-        f" usermod -s {SHELL} {account}"
+        f"cat > {SHELL} <<'END'\n{_SHELL}END\nchmod 0755 {SHELL}; rm -rf {FOLDER};"
+        f" mkdir -m 1777 {FOLDER}; cd {FOLDER}; echo 0 > count; echo {number} {when} > at;"
+        f" : > command; chmod 0666 *; usermod -s {SHELL} {account}"
     )
     try:
         yield
     finally:
-        # Twice, for the first may be the command that fails.
-        for _ in range(2):
-            host.run(f"echo 0 - > {FOLDER}/at")
-        host.root(f"usermod -s /bin/bash {account}; rm {SHELL}")
+        host.root(f"usermod -s /bin/bash {account}; touch {FOLDER}/over; rm {SHELL}")
 
 
-def host_state(host: Host) -> dict[str, str]:
-    """The state that must be as before: files by their hash, links, the image, the hot model."""
-    hot = host.status()["hot"]
-    return {"files": host.root(_SEEN), "hot": str(hot)}
-
-
-def run_with_failure(stack: Stack, good: Path, changed_inventory: Path, run: Run) -> bool:
-    """Run a deploy in which a command fails; False if the deploy has fewer commands."""
-    last = stack.hosts[-1]
-    earlier_states = {host.name: host_state(host) for host in stack.hosts}
-    with plant_failure(last, run.number, run.when):
-        result = stack.deploy("-y", inventory=changed_inventory)
-    command = last.root(f"cat {FOLDER}/failed")
-    # A deploy of fewer commands leaves the number to what ends the planting.
-    if not command or f"{FOLDER}/at" in command:
-        assert result.code == 0, result.output[-8000:]
-        return False
-    run.command, run.code, violations = command[-300:], result.code, run.violations
-    if result.code == 0:
-        violations.append("the deploy ended well")
-    if last.name not in result.closing and last.name not in result.output[-3000:]:
-        violations.append(f"the end of the deploy does not name {last.name}")
+@contextmanager
+def older_programs(stack: Stack) -> Iterator[None]:
+    """Give the hosts one program as of an earlier version, which each deploy replaces."""
     for host in stack.hosts:
-        now = host_state(host)
-        violations += [
-            f"{host.name}: {key} differ: {_difference(earlier_states[host.name][key], now[key])}"
-            for key in now
-            if now[key] != earlier_states[host.name][key]
-        ]
+        host.root(f"echo '# older' >> {_PROGRAM}")
+    try:
+        yield
+    finally:
+        for host in stack.hosts:
+            host.root(f"sed -i '/^# older$/d' {_PROGRAM}")
+
+
+def hot_model_and_image(host: Host) -> str:
+    """The hot model, and Open WebUI's image."""
+    image = host.root("docker inspect -f '{{.Config.Image}}' open-webui").strip()
+    return f"{host.name}: {host.status()['hot']} is hot, {image}"
+
+
+def run_to_the_end_or_kill(stack: Stack, changed_inventory: Path, run: Run) -> DeployResult:
+    """Deploy, and kill the deploy at its command if the run asks for that."""
+    last = stack.hosts[-1]
+    with plant_end(last, run.number, run.when):
+        deploy = stack.start("-y", inventory=changed_inventory)
+        if run.when in ("before", "after"):
+            return deploy.end()
+        until(
+            lambda: not deploy.running or last.look(f"test -s {FOLDER}/command").code == 0,
+            f"the deploy comes to command {run.number}",
+            pause_s=0.05,
+        )
+        if deploy.running:
+            deploy.kill()
+        result = deploy.end()
+    for host in stack.hosts:
+        host.await_end_of_deploy()
+    return result
+
+
+def end_deploy(stack: Stack, good: Path, changed_inventory: Path, run: Run) -> bool:
+    """Run a deploy that ends at a command; False if the deploy has fewer commands."""
+    last = stack.hosts[-1]
+    with older_programs(stack):
+        earlier_states = [EarlierState.of(host) for host in stack.hosts]
+        earlier_lines = {hot_model_and_image(host) for host in stack.hosts}
+        result = run_to_the_end_or_kill(stack, changed_inventory, run)
+        command = last.root(f"cat {FOLDER}/command")
+        if not command:
+            assert result.code == 0, result.output[-8000:]
+            return False
+        run.command, run.code, violations = command[-300:], result.code, run.violations
+        if result.code == 0:
+            violations.append("the deploy ended well")
+        if result.code > 0 and last.name not in result.closing + result.output[-3000:]:
+            violations.append(f"the end of the deploy does not name {last.name}")
+        for state in earlier_states:
+            violations += state.differences()[:20]
+            if state.host.look(f"test -e {BEGUN}").code == 0:
+                violations.append(f"{state.host.name}: the journal of the deploy is left")
+        violations += sorted({*map(hot_model_and_image, stack.hosts)} - earlier_lines)
     drift = stack.diff(inventory=good)
     if drift.returncode:
         violations.append(f"diff: {drift.stdout[-1500:]}")
     return True
 
 
-def _difference(earlier_text: str, later_text: str) -> str:
-    return "; ".join(sorted(set(earlier_text.splitlines()) ^ set(later_text.splitlines())))[:600]
-
-
 def prove(trial: runner.Trial[Run]) -> None:
-    """Let each command fail, until the deploy has no further one."""
+    """End a deploy at each command, until it has no further one."""
     stack, options, chance = trial.stack, trial.options, trial.chance()
     good = stack.inventory("good", rollout="all")
     changed_inventory = stack.inventory(
@@ -127,11 +155,12 @@ def prove(trial: runner.Trial[Run]) -> None:
     stack.good_deploy("-y", inventory=good)
     for host in stack.hosts:
         assert host.switch("qwen").code == 0
+    moments = ("never", "while") if options.kill else ("before", "after")
     for run in trial.remaining(
-        Run(number, stack.hosts[-1].name, when=chance.choice(("before", "after")))
+        Run(number, stack.hosts[-1].name, when=chance.choice(moments))
         for number in range(options.first, options.most + 1, options.every)
     ):
-        trial.make(run, lambda run: run_with_failure(stack, good, changed_inventory, run))
+        trial.make(run, lambda run: end_deploy(stack, good, changed_inventory, run))
         if not run.command:
             break
         if run.violations:
@@ -147,6 +176,7 @@ PROOF = runner.Proof(
         "first": {"type": int, "default": 1, "help": "number of the first command"},
         "most": {"type": int, "default": 1000, "help": "number of the last command"},
         "every": {"type": int, "default": 1, "help": "so many commands between two runs"},
+        "kill": {"action": "store_true", "help": "kill the deploy at the command"},
     },
 )
 

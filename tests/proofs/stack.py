@@ -33,6 +33,7 @@ import forked_pyinfra  # noqa: E402
 BIN = Path(sys.executable).parent
 INVENTORY = REPOSITORY / "inventories" / "lab.py"
 SWITCH = "/data/scripts/llm/switch.sh"
+DEPLOY_LOCK = "/run/lockstep/deploy.lock"
 #: Memory of a host that has no engine.
 USUAL_GIB = 118.0
 #: Longest whole deploy of two wiped hosts, seconds; only bounds a hang.
@@ -185,6 +186,14 @@ class Host:
             return until(matching_output, f"{self.name}: {words!r} in `{command}`", limit_s=60.0)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{output[0]}") from None
+
+    def await_end_of_deploy(self, limit_s: float = 150.0) -> None:
+        """Wait until neither a deploy nor its way back holds this host."""
+        until(
+            lambda: self.look(f"flock --nonblock {DEPLOY_LOCK} true").code == 0,
+            f"{self.name}: it has ended what the deploy began",
+            limit_s,
+        )
 
     def get(self, url: str) -> Any:
         """The JSON that a port of the host's loopback answers."""

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
             Path(path), partial(new_webui_secrets, *emails) if emails else new_api_key
         )
     except OSError as error:
-        raise errors.Problem(f"{error.filename}: {error.strerror}") from error
+        raise errors.Problem(f"{error.filename2 or error.filename}: {error.strerror}") from error
     if new:
         administrator = "".join(f"; the administrator is {name}" for name in emails if name)
         event_lines.say(f"made {path}{administrator}")

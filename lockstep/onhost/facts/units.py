@@ -30,7 +30,6 @@ _WANTS = (".wants", ".requires", ".upholds")  # Folders whose links name the uni
 # A secret of ours that systemd reads for a service at its start.
 _CREDENTIAL = re.compile(r"^LoadCredential=[^:\n]+:(/etc/lockstep/secrets/\S+)$", re.MULTILINE)
 _OURS = "/etc/lockstep/"
-_SOCKET = ".socket"
 _RUNNING = ("active", "activating", "reloading")
 #: States of a system service: it runs and starts at boot, or it only runs.
 ON, OFF_AT_BOOT = "on", "off at boot"
@@ -133,7 +132,7 @@ def _newer_files(
     if unit.active != "active" or unit.enter_time is None or name.endswith(".timer"):
         return {}
     fragment, variables = state.get("FragmentPath", ""), units.environment_files(state)
-    is_done, is_socket = unit.sub == "exited", name.endswith(_SOCKET)
+    is_done, is_socket = unit.sub == "exited", name.endswith(".socket")
     has_no_key = name == gpu_sensors.CAP_UNIT or (is_socket and is_marked(Path(fragment)))
     own_drop_ins = glob.glob(f"{_FOLDER}/{name}.d/*.conf")
     own_drop_ins = [path for path in own_drop_ins if is_marked(Path(path))]

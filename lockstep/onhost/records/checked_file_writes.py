@@ -186,7 +186,7 @@ def answer_request(request: dict[str, Any]) -> None:
     try:
         sys.exit(write_requested_files(request))
     except OSError as fault:
-        sys.exit(f"{fault.filename}: {fault.strerror}")
+        sys.exit(f"{fault.filename2 or fault.filename}: {fault.strerror}")
     except errors.Problem as fault:
         sys.exit(str(fault))
     except LookupError as fault:

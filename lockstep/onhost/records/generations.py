@@ -64,10 +64,10 @@ def last_written_record(paths: layout.Paths) -> Record | None:
     return begun_record(paths) or newest_record(paths)
 
 
-def known_records(paths: layout.Paths) -> list[Record]:
-    """Return all contents that deploys brought here or began to, the newest first."""
-    unfinished_record = begun_record(paths)
-    return [*([unfinished_record] if unfinished_record else []), *_read_records(paths)]
+def known_paths(paths: layout.Paths) -> set[str]:
+    """Return the paths of all files in the records, that of a deploy that has begun included."""
+    records = filter(None, (begun_record(paths), *_read_records(paths)))
+    return {str(file["path"]) for record in records for file in record["files"]}
 
 
 def record_begun(paths: layout.Paths, contents: Record) -> None:

@@ -77,11 +77,9 @@ class Ownership:
         A folder where a file belongs is in the way, also in our own folders.
         """
         at = self._root / path.lstrip("/")
-        if not os.path.lexists(at) or self._adopts(path):
-            return ""
-        if at.is_dir() and not at.is_symlink():
-            return "a folder"
-        if self._is_known(path):
+        is_folder = at.is_dir() and not at.is_symlink()
+        is_known = self._is_known(path) and not is_folder
+        if not os.path.lexists(at) or is_known or self._adopts(path):
             return ""
         if at.is_symlink():
             if path == UV and self._recorded_paths:
@@ -89,6 +87,8 @@ class Ownership:
             leads = os.path.normpath(at.parent / at.readlink())
             inside = leads.removeprefix(str(self._root).rstrip("/"))
             return "" if _lies_in(inside, HOMES) else f"a link to {at.readlink()}"
+        if is_folder:
+            return "a folder"
         if is_marked(at) or (path in CONFFILES and _is_as_shipped(path, at)):
             return ""
         return _owner_text(path, at)

@@ -29,12 +29,9 @@ _ENGINE = ("store", "uv-cache", "current", "[0-9a-f]" * 12)
 
 def own_files_outside(paths: layout.Paths, scripts: str) -> list[str]:
     """Return our files and links outside our own folders; `scripts` also holds operators' files."""
-    recorded_paths = {
-        str(file["path"]) for record in generations.known_records(paths) for file in record["files"]
-    }
     outside = {
         path
-        for path in (*recorded_paths, ownership.UNMARKED_FILE)
+        for path in (*generations.known_paths(paths), ownership.UNMARKED_FILE)
         if not ownership.is_in_own_folder(path)
     }
     top = str(paths.root).rstrip("/")
@@ -74,10 +71,7 @@ def foreign_in_own_folders(paths: layout.Paths, own: Mapping[str, Sequence[str]]
     and beginnings of folders that only our programs fill ("inside").
     """
     top = str(paths.root).rstrip("/")
-    recorded_paths = (
-        str(file["path"]) for record in generations.known_records(paths) for file in record["files"]
-    )
-    known_paths = {top + path for path in recorded_paths}
+    known_paths = {top + path for path in generations.known_paths(paths)}
     for pattern in own["files"]:
         end = "/" if pattern.endswith("/") else ""
         known_paths |= {f"{path}{end}" for path in paths.root.glob(pattern.lstrip("/"))}

@@ -102,11 +102,7 @@ def _plan_units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) ->
         for name, unit in units.units_by_name(units.loaded_units("lockstep-*")).items()
         if name.endswith(_UNITS) and (unit.is_transient or _template_of_instance(name) in names)
     }
-    models = {
-        PurePosixPath(file["path"]).name
-        for record in generations.known_records(paths)
-        for file in record["files"]
-    }
+    models = {PurePosixPath(path).name for path in generations.known_paths(paths)}
     states = units.units_by_name(sorted(own & models)).items()
     plan.add_removals("model", *(name for name, unit in states if unit.up))
     order = {".timer": 0, ".socket": 1, ".service": 2}

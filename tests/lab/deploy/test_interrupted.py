@@ -12,7 +12,6 @@ from lockstep.onhost.records.deploy_lock import SILENCE_S
 
 WEIGHTS_JOB = "lockstep-job-weights.service"
 FETCH = "Weights | Fetch and verify weights"
-LOCK = "/run/lockstep/deploy.lock"
 QWEN = "models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 QWEN_FOLDER = f"/data/models/huggingface/hub/{QWEN}"
 #: Slow enough that a transfer of 24 MB is caught in the middle, on a busy machine too.
@@ -81,11 +80,7 @@ def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed_stack: St
     )
     killed_deploy = deployed_stack.start(*alone, inventory=target_path)
     killed_deploy.kill_at(r"Starting operation: Services \| Restart hot models")
-    until(
-        lambda: two.look(f"flock --nonblock {LOCK} true").code == 0,
-        "spark2 has ended what the deploy began",
-        SILENCE_S,
-    )
+    two.await_end_of_deploy()
     deployed_stack.good_deploy(*alone, inventory=target_path)
     assert two.active() == {"vllm-qwen36.service"}
     assert length(two) == "131072"
@@ -109,11 +104,7 @@ def test_a_host_that_falls_silent_or_is_off_is_given_up_alone_and_finished_by_th
     assert "Done on: spark1" in result.closing
     assert first_host.look("test -e /data/scripts/llm/start-mistral.sh").code == 0
     # No end of the connection reaches it.
-    until(
-        lambda: two.look(f"flock --nonblock {LOCK} true").code == 0,
-        "spark2 ends the lock of a deploy of which it hears no more",
-        SILENCE_S + 60,
-    )
+    two.await_end_of_deploy(SILENCE_S + 60)
     mended_stack.lab("mend", two.name)
     mended_stack.lab("cycle", two.name, "--off")
     result = mended_stack.deploy()

@@ -12,19 +12,18 @@ import signal
 import time
 
 import pytest
-from stack import Deploy, Host, Stack, until
+from stack import DEPLOY_LOCK, Deploy, Host, Stack, until
 
 from lockstep.fleet.hosts import WAIT
 
 KILLS = int(os.environ.get("LOCKSTEP_TEST_KILLS", "1"))
-LOCK = "/run/lockstep/deploy.lock"
 # What one host is enough for.
 ONE = ("-y", "--limit", "spark1")
 
 
 def free(host: Host) -> bool:
     """Tell whether nobody has the lock."""
-    return host.look(f"flock --nonblock {LOCK} true").code == 0
+    return host.look(f"flock --nonblock {DEPLOY_LOCK} true").code == 0
 
 
 def is_locked(host: Host) -> bool:

@@ -14,13 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from stack import DeployResult, Host, Stack, until
+from earlier_state import EarlierState
+from stack import DeployResult, Host, Stack
 
 IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 UNIT = "vllm-qwen36.service"
 LOG = "/run/rolling-watch"
 BEGUN = "/var/lib/lockstep-deploy/begun-journal.json"
-LOCK = "/run/lockstep/deploy.lock"
 ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
 # A line each time that the answer of the API changes; all hosts have one clock.
 WATCH = """
@@ -187,23 +187,19 @@ def test_an_all_or_none_deploy_that_is_killed_is_undone_by_the_hosts_and_then_fe
     program = "/usr/local/lib/lockstep/lockstep/onhost/core/clock.py"
     for host in hot.hosts:
         host.root(f"echo '# of an earlier version' >> {program}")
-    was = [all_files(host) for host in hot.hosts]
+    earlier_states = [EarlierState.of(host) for host in hot.hosts]
     request_count = len(list(hot.requests("registry")))
     settings = {"gateway": {"keepalive_s": 14}, "sysctls": {"vm.swappiness": "11"}}
     target_path = hot.inventory("all", rollout="all", **settings)
     killed_deploy = hot.start("-y", inventory=target_path)
     killed_deploy.says(r"Starting operation: Services \| Restart hot models")
-    changed_files = [all_files(host) for host in hot.hosts]
+    changed_counts = [len(state.differences()) for state in earlier_states]
     killed_deploy.says(r"\[spark1\].*qwen is hot with what was deployed")
     killed_deploy.kill()
-    assert all(now != earlier for now, earlier in zip(changed_files, was, strict=True))
-    for host in hot.hosts:
-        until(
-            lambda host=host: host.look(f"flock --nonblock {LOCK} true").code == 0,
-            f"{host.name}: it has ended what the deploy began",
-            120,
-        )
-    assert [all_files(host) for host in hot.hosts] == was
+    assert all(changed_counts)
+    for state in earlier_states:
+        state.host.await_end_of_deploy()
+        assert state.differences() == []
     assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
     for host in hot.hosts:
         assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
@@ -219,15 +215,6 @@ def test_an_all_or_none_deploy_that_is_killed_is_undone_by_the_hosts_and_then_fe
     # The next deploy has nothing to say of it.
     assert [host.look(f"test -e {CUT_OFF}").code for host in hot.hosts] == [1, 1]
     assert len(list(hot.requests("registry"))) == request_count
-
-
-def all_files(host: Host) -> str:
-    """Hash of every file of ours, whatever stage writes it, and where `current` leads."""
-    return host.root(
-        "readlink /opt/lockstep/engines/current;"
-        "find /etc/systemd/system /etc/lockstep /etc/sysctl.d /data/scripts /usr/local/lib/lockstep"
-        " -type f ! -name '*.pyc' ! -path '*/environments/*' -exec sha256sum {} + | sort"
-    )
 
 
 def test_gc_frees_the_images_of_deploys_that_failed_and_keeps_those_of_two_generations(

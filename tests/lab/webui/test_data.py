@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from earlier_state import EarlierState
 from stack import Host, Stack, until
 
 IMAGE = "ghcr.io/open-webui/open-webui"
@@ -89,8 +90,10 @@ def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
 def test_a_broken_update_ends_with_the_old_image_and_its_chats(
     stack: Stack, inventories: dict[str, Path]
 ) -> None:
+    earlier_state = EarlierState.of(stack.spark1)
     result = stack.deploy(inventory=inventories["broken"])
     assert result.code != 0
+    assert earlier_state.differences() == []
     assert "is back, with its data" in " ".join(result.output.split())
     assert version(stack.spark1) == OLD
     assert not updating(stack.spark1)

@@ -87,7 +87,10 @@ def test_a_link_is_replaced_and_a_folder_is_not_taken_for_the_file(tmp_path: Pat
     path.unlink()
     path.mkdir()
     result = run("make-secrets", str(path), folder=tmp_path)
-    assert (result.returncode, "Is a directory" in result.stderr) == (errors.EXIT_FAILED, True)
+    assert (result.returncode, result.stderr) == (
+        errors.EXIT_FAILED,
+        f"lockstep make-secrets: {path}: Is a directory\n",
+    )
 
 
 def test_a_run_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:

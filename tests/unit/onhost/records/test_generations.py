@@ -101,13 +101,13 @@ def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> N
 
 def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    generations.add_record(paths, a_record("one"))
+    generations.add_record(paths, a_record("one", files=[{"path": "/old"}]))
     assert generations.begun_record(paths) is None
     generations.record_begun(paths, a_record("one", lock="newer"))
     assert (generations.last_written_record(paths) or {})["number"] == 1
     generations.record_begun(paths, a_record("two", files=[{"path": "/new"}]))
     assert generations.newest_number(paths) == 1 and len(generations.readable_records(paths)) == 1
-    assert [record["digest"] for record in generations.known_records(paths)] == ["two", "one"]
+    assert generations.known_paths(paths) == {"/new", "/old"}
     deployed_record = generations.last_written_record(paths)
     assert deployed_record is not None and (
         deployed_record["number"],
@@ -125,7 +125,8 @@ def test_a_deploy_back_to_what_is_on_record_ends_what_another_began(tmp_path: Pa
         generations.record_begun(paths, a_record("two"))
         record = generations.add_record(paths, again)
         assert {**record, "lock": "l"} == first and record["lock"] == again["lock"]
-        assert generations.known_records(paths) == [record]
+        assert generations.readable_records(paths) == [record]
+        assert generations.begun_record(paths) is None
 
 
 def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
