@@ -68,7 +68,7 @@ class _HostReturn:
     help="What Open WebUI's older image begins with, without a question.",
 )
 def rollback(inventory: Path, dry: bool, yes: bool, data: str | None) -> int:
-    """Return every Spark to the deploy before the last one, and the lock with it.
+    """Return every Spark, and the lock, to the deploy before.
 
     Each Spark has noted what was there before its last deploy, and puts that back: models, images,
     engine, settings and Lockstep's own programs. Nothing is downloaded, deployed or resolved. The
