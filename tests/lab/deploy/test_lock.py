@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import Stack, until
+from earlier_state import EarlierState
+from stack import Host, Stack, until
 
 from lab.core.state import open_lab
 from lab.packages.python_packages import python_index
@@ -44,6 +45,12 @@ def update(stack: Stack, name: str) -> list[tuple[str, str]]:
     return [(change["kind"], change["name"]) for change in entries]
 
 
+def length(host: Host) -> str:
+    """The --max-model-len of the running Qwen."""
+    argv: list[str] = host.get("http://127.0.0.1:30001/standin/argv")["argv"]
+    return argv[argv.index("--max-model-len") + 1]
+
+
 def current(stack: Stack) -> str:
     """The engine's build in use."""
     return stack.spark1.root(f"readlink {ENGINES}/current").strip()
@@ -75,6 +82,15 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
 ) -> None:
     host = deployed_stack.spark1
     old, build = lockfile.load(deployed_stack.lock), current(deployed_stack)
+    assert host.switch("qwen").code == 0
+    earlier_state = EarlierState.of(host)
+    # An owner changes more than the lock: a model, and a stage that no record has.
+    changed = deployed_stack.inventory(
+        "changed",
+        alone,
+        models={"qwen": {"overrides": {"max_model_len": 131072}}},
+        gateway={"keepalive_s": 14},
+    )
     moved_wheels = [("engine", wheel.name) for _, wheel in TRIPLE]
     # What other inventories had recorded in the lab's lock goes; nothing else moves.
     assert [item for item in update(deployed_stack, "flashinfer") if item[0] == "engine"] == sorted(
@@ -85,21 +101,25 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     assert came == [NEWER, f"{NEWER}+cu130", NEWER]
 
     # An engine that no check has passed is not in use.
-    run = deployed_stack.start(inventory=alone)
+    run = deployed_stack.start(inventory=changed)
     until(lambda: host.show(BUILD, "SubState") == "running", "spark1 builds vLLM")
     host.root(f"systemctl kill -s KILL {BUILD}")
     assert run.end().code == 1
     assert current(deployed_stack) == build
-    deployed_stack.good_deploy(inventory=alone)
-    assert current(deployed_stack) != build
+    deployed_stack.good_deploy(inventory=changed)
+    assert current(deployed_stack) != build and length(host) == "131072"
 
     deployed_stack.lab("services", "stop")
-    result = deployed_stack.lockstep("rollback", "--yes", inventory=alone)
+    result = deployed_stack.lockstep("rollback", "--yes", inventory=changed)
     assert result.code == 0, result.text[-8000:]
+    assert (
+        "spark1: models.qwen.overrides" in result.out and "qwen is hot: it restarts" in result.out
+    )
     assert "Each host is what its record of that generation says." in result.out
-    assert current(deployed_stack) == build
+    assert earlier_state.differences() == []
+    assert current(deployed_stack) == build and length(host) == "262144"
     assert lockfile.load(deployed_stack.lock) == old
-    assert host.switch("qwen", "--dry").code == 0
+    assert host.switch("none").code == 0
     # Neither the build that was killed nor the one beside it broke the engine of before.
     python = f"{ENGINES}/current/venv/bin/python"
     host.root(f"cd / && sudo -n -u lockstep {python} -c 'import torch, vllm'")
