@@ -233,6 +233,9 @@ def _free(
         yield "tools package", "*"
     if len({setting.proxy for setting in settings}) > 1:
         yield from (("docker", name) for name in ("HttpProxy", "HttpsProxy", "NoProxy"))
+    for setting in settings:
+        if setting.fabric.netplan:
+            yield from (("network", f"{name} mtu") for name in setting.fabric.interfaces)
     packages = [setting.packages for setting in settings]
     if any(set(setting) != set(packages[0]) for setting in packages):
         yield from (("apt package", name) for names in packages for name in names)

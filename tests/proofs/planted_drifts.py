@@ -507,10 +507,6 @@ PLANTS: dict[str, Plant] = {
     "a rule of the firewall": _pair(
         "iptables -A|-D INPUT -p tcp --dport 9 -j DROP", "firewall", "--dport 9 -j DROP", DECIDE
     ),
-    # A table without its rules would keep its policy, and lock this program out.
-    "a firewall that is gone": Plant(
-        "nft delete table inet lockstep", "firewall table", _TABLE, _LOAD, "deploy"
-    ),
     "a rule that lets everybody in": Plant(
         "nft insert rule inet lockstep input accept", "firewall table", _TABLE, _LOAD, "deploy"
     ),
@@ -521,6 +517,10 @@ PLANTS: dict[str, Plant] = {
         _TABLE,
         _LOAD,
         "deploy",
+    ),
+    # A table without its rules would keep its policy, and lock this program out.
+    "a firewall that is gone": Plant(
+        "nft delete table inet lockstep", "firewall table", _TABLE, _LOAD, "deploy"
     ),
     # The machine.
     "a reboot that is due": _pair(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_snapshot import diff_report, host, perfect
+from a_snapshot import diff_report, host, only, perfect
 
 from lockstep.drift.compare import Difference, display
 from lockstep.host.desired_state import DesiredState
@@ -63,3 +63,13 @@ def test_addresses_that_no_deploy_writes_are_not_asked_for() -> None:
     own = linked_host(PORT, netplan=False)
     assert "network.fabric" not in questions(own)
     assert differences(own, {"fast link": {f"{PORT} addresses": "none"}}) == ()
+
+
+def test_an_mtu_that_the_deploy_puts_right_is_not_left_to_people_too() -> None:
+    first, second = linked_host(PORT), host("spark2")
+    pairs = [(desired_state, perfect(desired_state)) for desired_state in (first, second)]
+    for (_, snapshot), mtu in zip(pairs, ("1500", "9000"), strict=True):
+        snapshot["facts"]["network"] = {f"{PORT} mtu": mtu}
+    pairs[0][1]["facts"]["fast link"][f"{PORT} MTU"] = "1500"
+    row = only(diff_report(*pairs))
+    assert (row.host, row.kind, row.how) == ("spark1", "fast link", "deploy")
