@@ -85,7 +85,7 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     assert host.switch("qwen").code == 0
     earlier_state = EarlierState.of(host)
     # An owner changes more than the lock: a model, and a stage that no record has.
-    changed = deployed_stack.inventory(
+    changed_inventory = deployed_stack.inventory(
         "changed",
         alone,
         models={"qwen": {"overrides": {"max_model_len": 131072}}},
@@ -101,16 +101,16 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     assert came == [NEWER, f"{NEWER}+cu130", NEWER]
 
     # An engine that no check has passed is not in use.
-    run = deployed_stack.start(inventory=changed)
+    run = deployed_stack.start(inventory=changed_inventory)
     until(lambda: host.show(BUILD, "SubState") == "running", "spark1 builds vLLM")
     host.root(f"systemctl kill -s KILL {BUILD}")
     assert run.end().code == 1
     assert current(deployed_stack) == build
-    deployed_stack.good_deploy(inventory=changed)
+    deployed_stack.good_deploy(inventory=changed_inventory)
     assert current(deployed_stack) != build and length(host) == "131072"
 
     deployed_stack.lab("services", "stop")
-    result = deployed_stack.lockstep("rollback", "--yes", inventory=changed)
+    result = deployed_stack.lockstep("rollback", "--yes", inventory=changed_inventory)
     assert result.code == 0, result.text[-8000:]
     assert (
         "spark1: models.qwen.overrides" in result.out and "qwen is hot: it restarts" in result.out
