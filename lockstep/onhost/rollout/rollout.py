@@ -124,8 +124,8 @@ def return_to_previous_generation(
     audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "rollback", summary)
     if group is not None:
         event_lines.say(
-            f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
-            f"Remedy: the same on each of them, then switch.sh {group.name}"
+            f"{group.name} stays down until all members of {group.cluster} have returned. Then: "
+            f"switch.sh {group.name}"
         )
         return errors.EXIT_NOTHING_HOT
     return code

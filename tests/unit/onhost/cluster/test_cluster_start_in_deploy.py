@@ -116,8 +116,7 @@ def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
     code, lines = pair[1].run("rollout.rollout", "back", "too slow")
     assert code == 4, lines
     assert lines[-1] == (
-        "NO MODEL IS HOT: glm is served by all members of pair. "
-        "Remedy: the same on each of them, then switch.sh glm"
+        "glm stays down until all members of pair have returned. Then: switch.sh glm"
     )
     assert member_states(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
     assert pair[0].run("rollout.rollout", "back")[0] == 0
