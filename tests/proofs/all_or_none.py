@@ -2,14 +2,15 @@
 
 `python tests/proofs/all_or_none.py --seed 1` deploys and makes qwen hot on each host. Then it
 deploys a change of our programs, the model's unit, the gateway and Open WebUI again and again. Each
-time another command on the last host fails, before it has run or after it, from the first command
-of the deploy to the first number that the deploy does not reach. With --kill the deploy's process
-is killed at that command instead, before it runs or as it begins, and with it the connections to
-all hosts. A line of JSON for each.
+time another command on the last host fails, or on the one of --host, before it has run or after it,
+from the first command of the deploy to the first number that the deploy does not reach. With --kill
+the deploy's process is killed at that command instead, before it runs or as it begins, and with it
+the connections to all hosts. A line of JSON for each.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ esac
 echo planted >&2
 exit 1
 """
+_OPERATION = re.compile(r"Starting operation: (.+)")
 # A module that no unit runs, so that its text restarts nothing.
 _PROGRAM = "/usr/local/lib/lockstep/lockstep/onhost/facts/docker.py"
 
@@ -48,15 +50,17 @@ class Run(runner.Run):
     """One deploy.
 
     Attributes:
-        number: Number of the command on the last host at which the deploy ends, from 1.
+        number: Number of the command on its host at which the deploy ends, from 1.
         when: The command fails "before" it has run, or "after" it; the deploy is killed and the
             command has "never" run, or goes on by itself ("while").
-        command: The end of its text.
+        operation: The last operation that the deploy has printed.
+        command: The end of the command's text.
         code: Exit code of the deploy.
         violations: Differences from the state before.
     """
 
     when: str = ""
+    operation: str = ""
     command: str = ""
     code: int = 0
 
@@ -96,18 +100,17 @@ def hot_model_and_image(host: Host) -> str:
 
 def run_to_the_end_or_kill(stack: Stack, changed_inventory: Path, run: Run) -> DeployResult:
     """Deploy, and kill the deploy at its command if the run asks for that."""
-    last = stack.hosts[-1]
-    with plant_end(last, run.number, run.when):
+    chosen_host = Host(stack.name, run.host)
+    with plant_end(chosen_host, run.number, run.when):
         deploy = stack.start("-y", inventory=changed_inventory)
         if run.when in ("before", "after"):
             return deploy.end()
         until(
-            lambda: not deploy.running or last.look(f"test -s {FOLDER}/command").code == 0,
+            lambda: not deploy.running or chosen_host.look(f"test -s {FOLDER}/command").code == 0,
             f"the deploy comes to command {run.number}",
             pause_s=0.05,
         )
-        if deploy.running:
-            deploy.kill()
+        deploy.kill()
         result = deploy.end()
     for host in stack.hosts:
         host.await_end_of_deploy()
@@ -116,20 +119,21 @@ def run_to_the_end_or_kill(stack: Stack, changed_inventory: Path, run: Run) -> D
 
 def end_deploy(stack: Stack, good: Path, changed_inventory: Path, run: Run) -> bool:
     """Run a deploy that ends at a command; False if the deploy has fewer commands."""
-    last = stack.hosts[-1]
+    chosen_host = Host(stack.name, run.host)
     with older_programs(stack):
         earlier_states = [EarlierState.of(host) for host in stack.hosts]
         earlier_lines = {hot_model_and_image(host) for host in stack.hosts}
         result = run_to_the_end_or_kill(stack, changed_inventory, run)
-        command = last.root(f"cat {FOLDER}/command")
+        command = chosen_host.root(f"cat {FOLDER}/command")
         if not command:
             assert result.code == 0, result.output[-8000:]
             return False
-        run.command, run.code, violations = command[-300:], result.code, run.violations
+        run.operation = (_OPERATION.findall(result.output) or [""])[-1]
+        run.command, run.code, violations = command[-100:], result.code, run.violations
         if result.code == 0:
             violations.append("the deploy ended well")
-        if result.code > 0 and last.name not in result.closing + result.output[-3000:]:
-            violations.append(f"the end of the deploy does not name {last.name}")
+        if result.code > 0 and run.host not in result.closing + result.output[-3000:]:
+            violations.append(f"the end of the deploy does not name {run.host}")
         for state in earlier_states:
             violations += state.differences()[:20]
             if state.host.look(f"test -e {BEGUN}").code == 0:
@@ -157,7 +161,7 @@ def prove(trial: runner.Trial[Run]) -> None:
         assert host.switch("qwen").code == 0
     moments = ("never", "while") if options.kill else ("before", "after")
     for run in trial.remaining(
-        Run(number, stack.hosts[-1].name, when=chance.choice(moments))
+        Run(number, stack.hosts[options.host].name, when=chance.choice(moments))
         for number in range(options.first, options.most + 1, options.every)
     ):
         trial.make(run, lambda run: end_deploy(stack, good, changed_inventory, run))
@@ -176,6 +180,7 @@ PROOF = runner.Proof(
         "first": {"type": int, "default": 1, "help": "number of the first command"},
         "most": {"type": int, "default": 1000, "help": "number of the last command"},
         "every": {"type": int, "default": 1, "help": "so many commands between two runs"},
+        "host": {"type": int, "default": -1, "help": "place of the host with the command"},
         "kill": {"action": "store_true", "help": "kill the deploy at the command"},
     },
 )

@@ -30,13 +30,14 @@ Document = dict[str, Any]
 
 #: What a deploy changes and no way back restores: what it is → what becomes of it.
 STAYING = {
-    "packages": "stay installed, and upgraded",
+    "packages": "stay installed, upgraded or purged",
     "accounts": "stay, with their groups",
     "folders": "stay, with their mode and owner",
     "secrets": "stay as they were made or sent",
     "services of the system": "keep running with what they were last started with",
     "kernel settings, firewall rules and addresses": "stay in force until the next deploy or boot",
     "images, engines and weights": "stay until lockstep gc",
+    "adopted containers": "stay removed",
     "volumes": "stay, but for Open WebUI's data, which return with its image",
 }
 _UNITS = PurePosixPath("/etc/systemd/system")

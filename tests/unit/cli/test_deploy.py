@@ -201,7 +201,11 @@ def test_what_it_interrupts_is_said_first_and_needs_a_yes(
 def test_a_dry_run_says_what_would_change_and_restart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    would = {"Base | Install packages": ["spark2"], "Services | Write units": ["spark1", "spark2"]}
+    would = {
+        "Base | Install packages": ["spark2"],
+        "vLLM | Build the engine's environment: vLLM": ["spark2"],
+        "Services | Write units": ["spark1", "spark2"],
+    }
     over = events.Over([HostOutcome("spark1", news=["a port is closed"])], [], would)
     messages = [events.RunStart(["spark1", "spark2"]), QWEN, over]
     monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (), ()))
@@ -210,11 +214,13 @@ def test_a_dry_run_says_what_would_change_and_restart(
     assert result.output.splitlines()[:2] == ["", "0 error(s), 0 warning(s), 0 waived"]
     assert result.output.splitlines()[3:] == [
         "would  spark2: Install packages",
+        "would  spark2: Build the engine's environment: vLLM",
         "would  spark1, spark2: Write units",
         "This deploy interrupts:",
         "  spark1: qwen is hot: it restarts; 3 requests under way",
         "Note: a port is closed",
-        "After a failure, packages stay installed, and upgraded.",
+        "After a failure, packages stay installed, upgraded or purged.",
+        "After a failure, images, engines and weights stay until lockstep gc.",
         "The files are named in the log; --diff shows what differs in them.",
     ]
 
