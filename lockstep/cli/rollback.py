@@ -99,17 +99,19 @@ def rollback(inventory: Path, dry: bool, yes: bool, data: str | None) -> int:
     words = _data_words(copies, data)
     question = f"Return {len(returns)} Spark(s) to the deploy before?"
     ask_first(question, yes=yes or not returns, otherwise="--yes returns, --dry only shows")
-    # First: a second rollback goes forward again if this one fails in the middle.
-    lockfile.save(path, target.pins)
+    if not returns:
+        lockfile.save(path, target.pins)
     for number, host_return in enumerate(returns):
-        if not _return_host(host_return, words):
-            later_hosts = ", ".join(later.host.name for later in returns[number + 1 :])
-            click.echo(
-                f"{f'Not yet returned: {later_hosts}. ' if later_hosts else ''}"
-                f"`{command_text('rollback')}` undoes what has returned.",
-                err=True,
-            )
+        try:
+            has_returned = _return_host(host_return, words)
+        except KeyboardInterrupt:
+            text = f"{host_return.host.name} finishes by itself. "
+            raise KeyboardInterrupt(text + _state_of_unfinished(returns, number)) from None
+        if not has_returned:
+            click.echo(_state_of_unfinished(returns, number), err=True)
             return FINDINGS
+        # From now on a second rollback goes forward again.
+        lockfile.save(path, target.pins)
     has_model = all([_restart_cluster(returns, name) for name in _clusters(returns)])
     lockfile.record_deployed(path, target.pins, target.hosts)
     is_as_recorded = _compare_with_records(hosts, target)
@@ -128,7 +130,12 @@ def _read(host: Host, reader: str, question: object) -> Any:
         limit_s=_READ_S,
     )
     if fault:
-        raise LockstepError("it cannot be asked; nothing was changed", where=host.name, found=fault)
+        raise LockstepError(
+            "it cannot be asked; nothing was changed",
+            where=host.name,
+            found=fault,
+            remedy="Switch it on, or leave it out of the inventory for now.",
+        )
     return answer
 
 
@@ -152,7 +159,7 @@ def _target(path: Path, now: Pins, effects_by_host: Mapping[str, Mapping[str, An
         raise LockstepError(
             "there is no deploy to return to",
             where=str(path),
-            found=f"no {source.name}" if not source.exists() else f"no {source.stem}.json for it",
+            found=f"no {source.name}" if not source.exists() else f"no whole {source.stem}.json",
             remedy="A deploy keeps them when it has reached all hosts; else take older files from "
             "version control and deploy.",
         )
@@ -173,25 +180,33 @@ def _host_returns(
             click.echo(f"{host.name}: was not in that deploy, and stays as it is")
         elif effects["from"] == wanted_digest:
             click.echo(f"{host.name}: is as it was then")
-        elif effects.get("digest") == wanted_digest:
-            yield _HostReturn(host, effects)
-        else:
+        elif effects.get("digest") != wanted_digest:
+            leads_to = "no readable journal"
+            if "digest" in effects:
+                leads_to = f"the way to generation {effects['number']} of {effects['date']}"
             raise LockstepError(
-                "its journal does not lead to that deploy; nothing was changed",
+                "its journal does not lead to the deploy before; nothing was changed",
                 where=host.name,
-                found=effects.get("digest", "no journal"),
+                found=leads_to,
                 remedy=f"Put your files back to what they were then, copy {target.lock.name} over "
                 "the lock, and deploy.",
             )
+        elif effects["foreign"]:
+            raise LockstepError(effects["foreign"], where=host.name)
+        else:
+            yield _HostReturn(host, effects)
 
 
 def _print_returns(returns: Sequence[_HostReturn], dry: bool) -> None:
     for host_return in returns:
         name, effects = host_return.host.name, host_return.effects
-        restart = f"; {effects['interrupted']} is hot: it restarts" * bool(effects["interrupted"])
+        interruption = ""
+        if effects["interrupted"]:
+            end = "it ends, for it was not there then" if effects["ends"] else "it restarts"
+            interruption = f"; {effects['interrupted']} is hot: {end}"
         click.echo(
             f"{name}: as generation {effects['number']} of {effects['date']} was, "
-            f"{len(effects['files'])} file(s){restart}"
+            f"{len(effects['files'])} file(s){interruption}"
         )
         for path in effects["files"] if dry else ():
             click.echo(f"  {path}")
@@ -258,6 +273,18 @@ def _return_host(host_return: _HostReturn, words: Sequence[str]) -> bool:
     # A cluster's model starts again when all members have returned.
     done_codes = (0, EXIT_NOTHING_HOT) if host_return.effects["cluster"] else (0,)
     return not answer.fault and answer.code in done_codes
+
+
+def _state_of_unfinished(returns: Sequence[_HostReturn], number: int) -> str:
+    """Return what there is to know where the return of host `number` did not end well."""
+    names = [host_return.host.name for host_return in returns]
+    undo = f"`{command_text('rollback')}` undoes it, and a second one begins anew. "
+    parts = (
+        f"Returned: {', '.join(names[:number])}. {undo}" if number else "",
+        f"Not returned: {', '.join(names[number + 1 :])}. " if names[number + 1 :] else "",
+        f"`{command_text('rollback', '--dry')}` shows where each Spark is.",
+    )
+    return "".join(parts)
 
 
 def _clusters(returns: Sequence[_HostReturn]) -> list[str]:

@@ -31,6 +31,7 @@ from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.lock_items import needs_engine
 from lockstep.monitoring import stack
 from lockstep.onhost.core import passed_engine_checks
+from lockstep.onhost.core.program_command_lines import PROGRAMS
 from lockstep.onhost.records import models_by_boot, restic_client
 from lockstep.onhost.system.gpu_sensors import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
@@ -269,9 +270,15 @@ class DesiredState:
                 for file in (*self.files("services"), *self.plan.extra_files)
             ],
         }
-        # Another version of Lockstep that writes the same files makes no other generation.
+        # Settings make another generation, too, so that a rollback undoes one deploy. Another
+        # version of Lockstep that writes the same files does not.
+        every = [
+            (file.path, file.text, file.mode, file.owner, file.group)
+            for file in (*self.all_files, *self.plan.extra_files)
+            if not file.path.startswith(f"{PROGRAMS}/")
+        ]
         made_by = {"lockstep": version(), "lock": lock_hash(self.pins)}
-        return {**contents, **made_by, "digest": digest(contents, 16)}
+        return {**contents, **made_by, "digest": digest([contents, sorted(every)], 16)}
 
     @cached_property
     def all_files(self) -> list[ManagedFile]:

@@ -16,7 +16,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.docker.docker_api import LABEL
-from lockstep.onhost.records.ownership import DOCKER
+from lockstep.onhost.records.ownership import DOCKER, FOLDER
 from lockstep.resources.files import secret_modes
 from lockstep.system.accounts import system_accounts
 from lockstep.system.base_files import docker_restart_key
@@ -45,7 +45,9 @@ def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:
             description.rpartition(" ")[0], _MEANS[""]
         )
         message = f"{description} was not made by Lockstep ({owner}), and the deploy would {does}"
-        remedy += f', or take it over on purpose: `"adopt": ("{description}",)` for this host.'
+        # Nothing takes over a folder where a file belongs.
+        adoption = f', or take it over on purpose: `"adopt": ("{description}",)` for this host'
+        remedy += f"{'' if owner == FOLDER else adoption}."
         yield Finding("not-ours", "error", plan.name, message, remedy)
 
 

@@ -50,6 +50,8 @@ HOME = "/var/lib/lockstep"
 GATEWAY_HOME = "/etc/lockstep/gateway"
 #: Home of the account with which another Spark puts its backups here.
 BACKUP_HOME = "/var/lib/lockstep-backup"
+#: What is said of a folder where a file belongs.
+FOLDER = "a folder"
 #: Copies of items from before the inventory adopted them.
 ADOPTED_FOLDER = "/var/lib/lockstep-deploy/adopted"
 DOCKER = "docker.service"
@@ -88,7 +90,7 @@ class Ownership:
             inside = leads.removeprefix(str(self._root).rstrip("/"))
             return "" if _lies_in(inside, HOMES) else f"a link to {at.readlink()}"
         if is_folder:
-            return "a folder"
+            return FOLDER
         if is_marked(at) or (path in CONFFILES and _is_as_shipped(path, at)):
             return ""
         return _owner_text(path, at)

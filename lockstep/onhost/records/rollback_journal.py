@@ -144,8 +144,9 @@ def effects_of_return(paths: layout.Paths) -> dict[str, Any]:
     """Return where the journal leads and what a return changes; {} if there is no journal.
 
     "digest", "number" and "date" are those of the generation that it leads to, "files" the paths
-    that differ, "webui" Open WebUI's image then. "interrupted" is the model that is up and restarts
-    or ends, or "", and "cluster" its cluster, or "".
+    that differ, "webui" Open WebUI's image then, "foreign" why a return is refused, or "".
+    "interrupted" is the model that is up and restarts or ends, or "", "ends" tells whether there
+    was none of its unit, and "cluster" is its cluster, or "".
     """
     document = journal_to_follow(paths)
     if document is None:
@@ -155,11 +156,17 @@ def effects_of_return(paths: layout.Paths) -> dict[str, Any]:
         for record in generations.readable_records(paths)
         if record["number"] == document["since"]
     )
-    model = _interrupted_model(paths, document)
+    model, foreign = _interrupted_model(paths, document), ""
+    try:
+        refuse_foreign(paths, document)
+    except errors.Problem as problem:
+        foreign = str(problem)
     return {
         **{key: record[key] for key in ("digest", "number", "date")},
         "files": sorted(_states_that_differ(paths, document["before"])),
         "webui": document["webui"],
+        "foreign": foreign,
+        "ends": bool(model and model.unit in absent_units(document)),
         "interrupted": model.name if model else "",
         "cluster": (model.cluster or "") if model else "",
     }

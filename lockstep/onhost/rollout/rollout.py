@@ -143,7 +143,11 @@ def _follow_journal(
     has_restored = deploy_rollback.restore_deploy(
         paths, document | ({"webui": ""} if keeps_data else {}), why
     )
-    code = deploy_rollback.revive_outdated_model(paths, hot.name if hot else None)
+    name = hot.name if hot else None
+    if name is not None and name not in config.load_host(paths.models).models:
+        event_lines.say(f"{name} was stopped: it was not there before")
+        name = None
+    code = deploy_rollback.revive_outdated_model(paths, name)
     if is_unfinished:
         rollback_journal.discard(paths)
     else:

@@ -62,6 +62,8 @@ class Site:
         self.hot: dict[str, tuple[str, str]] = {}
         self.webui: dict[str, str] = {}
         self.code = 0
+        self.ends, self.fails = False, ""
+        self.foreign: dict[str, str] = {}
         self.copies: list[Fitting] = []
         self.commands: list[tuple[str, list[str]]] = []
         self.differences: list[str] = []
@@ -94,7 +96,8 @@ class Site:
         effects = {
             **{"digest": self.journals[login.name], "number": 3, "date": "2026-11-23 10:00 UTC"},
             **{"files": ["/etc/a", "/etc/b"], "webui": self.webui.get(login.name, "")},
-            **{"interrupted": model, "cluster": cluster},
+            **{"interrupted": model, "cluster": cluster, "ends": self.ends},
+            **{"foreign": self.foreign.get(login.name, "")},
         }
         return {"from": self.generations[login.name], **effects}, ""
 
@@ -102,8 +105,8 @@ class Site:
         self.commands.append((login.name, list(argv)))
         if "rollout" not in argv:
             return HostAnswer(0, "qwen is hot\n")
-        if self.code not in (0, 4):
-            return HostAnswer(self.code, "", "it failed\n")
+        if self.code not in (0, 4) or login.name == self.fails:
+            return HostAnswer(self.code or 1, "", "it failed\n")
         present_digest, earlier_digest = self.generations[login.name], self.journals[login.name]
         self.generations[login.name] = earlier_digest
         self.journals[login.name] = present_digest
@@ -193,20 +196,53 @@ def test_without_a_yes_hosts_and_lock_stay(site: Site) -> None:
     assert site.commands == [] and lockfile.load(site.lock) == SECOND
 
 
-def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it(
-    pair: Site,
-) -> None:
+def test_a_first_host_that_refuses_leaves_all_as_it_was(pair: Site) -> None:
     pair.deploy(FIRST)
     pair.deploy(SECOND)
     pair.code = 1
     result = pair.back("--yes")
     assert result.exit_code == 1
     assert "spark1: it failed" in result.stdout
-    assert "Not yet returned: spark2. `lockstep rollback" in result.stderr
-    assert lockfile.load(pair.lock) == FIRST
+    message = " ".join(result.stderr.split())
+    assert message.startswith("Not returned: spark2. `lockstep rollback --dry")
+    assert message.endswith("` shows where each Spark is.")
+    assert lockfile.load(pair.lock) == SECOND
     pair.code = 0
-    pair.back("--yes")
-    assert set(pair.returned_hosts) == {"spark1"} and lockfile.load(pair.lock) == SECOND
+    assert pair.back("--yes").exit_code == 0
+    assert lockfile.load(pair.lock) == FIRST
+
+
+def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it(
+    pair: Site,
+) -> None:
+    pair.deploy(FIRST)
+    pair.deploy(SECOND)
+    pair.fails = "spark2"
+    result = pair.back("--yes")
+    assert result.exit_code == 1
+    assert "Returned: spark1. `lockstep rollback -i" in result.stderr
+    assert lockfile.load(pair.lock) == FIRST
+    pair.fails = ""
+    assert pair.back("--yes").exit_code == 0
+    assert pair.returned_hosts == ["spark1", "spark2", "spark1"]
+    assert lockfile.load(pair.lock) == SECOND
+
+
+def test_a_foreign_file_on_any_host_is_known_before_the_first_change(pair: Site) -> None:
+    pair.deploy(FIRST)
+    pair.deploy(SECOND)
+    pair.foreign["spark2"] = "not made by Lockstep: /etc/a; nothing was changed"
+    for options in ((), ("--dry",), ("--yes",)):
+        result = pair.back(*options)
+        assert result.exit_code == 2 and "spark2: not made by Lockstep: /etc/a" in result.stderr
+    assert pair.commands == []
+
+
+def test_a_hot_model_that_was_not_there_then_ends(site: Site) -> None:
+    site.deploy(FIRST)
+    site.deploy(SECOND)
+    site.hot["spark1"], site.ends = ("more", ""), True
+    assert "more is hot: it ends, for it was not there then" in site.back("--dry").stdout
 
 
 def test_a_cluster_s_model_is_hot_again_when_all_its_members_have_returned(pair: Site) -> None:

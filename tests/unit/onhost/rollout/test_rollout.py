@@ -195,7 +195,8 @@ def test_what_a_return_changes_is_known_before_it(spark, monkeypatch):
     effects = rollback_journal.effects_of_return(spark.paths)
     unit, launcher = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
     assert (effects["digest"], effects["number"], effects["files"]) == ("one", 1, [launcher, unit])
-    assert (effects["interrupted"], effects["cluster"]) == ("qwen", "")
+    assert (effects["interrupted"], effects["ends"], effects["cluster"]) == ("qwen", False, "")
+    assert effects["foreign"] == ""
     # A deploy that has restarted nothing yet: qwen runs with the older file.
     (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={OLD}\0")
     assert rollback_journal.effects_of_return(spark.paths)["interrupted"] == ""
@@ -264,6 +265,7 @@ def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spar
     spark.unit(NEW)
     with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
         rollout.main(["back"], spark.paths)
+    assert "/data/launch.sh" in rollback_journal.effects_of_return(spark.paths)["foreign"]
     assert spark.active == [QWEN]
     assert (spark.unit_state[0], spark.systemd.calls) == (NEW, [])
     assert foreign_file.read_text().endswith("by hand, since\n")
