@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -220,10 +221,17 @@ def checking(host: Host, unit: str) -> str:
     )
     until(lambda: host.show(unit, "SubState") == "start-post", f"{host.name}: {unit} loads")
     pid = host.show(unit, "ControlPID")
-    until(
-        lambda: host.root(f'tr "\\0" " " < /proc/{pid}/cmdline').startswith("/usr/bin/python3 "),
-        f"{host.name}: {unit} is checked",
+    question = (
+        f"tr '\\0' ' ' < /proc/{pid}/cmdline; echo; awk '/^SigBlk/{{print $2}}' /proc/{pid}/status"
     )
+
+    def is_checked() -> bool:
+        # Python's own start takes a while, and only then the check waits for a SIGTERM.
+        command, blocked_signals = host.root(question).splitlines()
+        sigterm = 1 << (signal.SIGTERM - 1)
+        return command.startswith("/usr/bin/python3 ") and bool(int(blocked_signals, 16) & sigterm)
+
+    until(is_checked, f"{host.name}: {unit} is checked")
     return pid
 
 
