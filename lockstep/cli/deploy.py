@@ -95,10 +95,7 @@ def carry_out(
     argv = deploy_command(inventory, limit, options)
     path, log = new_log()
 
-    def agree(interruptions: Sequence[events.Interrupts]) -> bool:
-        return _agree(interruptions, yes, keep_hot)
-
-    view = _view(course, agree)
+    view = _view(course, lambda interruptions: _agree(interruptions, yes, keep_hot))
     with log, contextlib.closing(view):
         view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")

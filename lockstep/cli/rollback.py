@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.common import DONE, FINDINGS, ask_first
+from lockstep.cli.common import DONE, FINDINGS, ask_first, confirm
 from lockstep.cli.inventory_option import INVENTORY, command_text
 from lockstep.cli.lock import print_changes
 from lockstep.core.errors import LockstepError
@@ -72,7 +73,7 @@ def rollback(inventory: Path, dry: bool, yes: bool, data: str | None) -> int:
 
     Each Spark has noted what was there before its last deploy, and puts that back: models, images,
     engine, settings and Lockstep's own programs. Nothing is downloaded, deployed or resolved. The
-    Sparks go one after another, and a hot model restarts only if its unit changes.
+    Sparks go one after another. A hot model restarts only if its unit changes, a cluster's always.
 
     Your files stay. The command names each key of them that differs from then, because the next
     deploy brings it again. If the last deploy did not reach all Sparks, those that it changed
@@ -105,7 +106,7 @@ def rollback(inventory: Path, dry: bool, yes: bool, data: str | None) -> int:
         try:
             has_returned = _return_host(host_return, words)
         except KeyboardInterrupt:
-            text = f"{host_return.host.name} finishes by itself. "
+            text = f"{host_return.host.name} may still be returning. "
             raise KeyboardInterrupt(text + _state_of_unfinished(returns, number)) from None
         if not has_returned:
             click.echo(_state_of_unfinished(returns, number), err=True)
@@ -131,7 +132,7 @@ def _read(host: Host, reader: str, question: object) -> Any:
     )
     if fault:
         raise LockstepError(
-            "it cannot be asked; nothing was changed",
+            "it cannot be asked",
             where=host.name,
             found=fault,
             remedy="Switch it on, or leave it out of the inventory for now.",
@@ -251,13 +252,16 @@ def _copies(returns: Sequence[_HostReturn]) -> list[Fitting]:
 
 def _data_words(copies: Sequence[Fitting], data: str | None) -> Sequence[str]:
     """Return the option of a host's program about the copies: all return, or none."""
-    if not copies or data == "return":
+    if not copies:
         return ()
     if data is None:
-        otherwise = "--data return takes the older data, --data keep tries the older image on the "
-        ask_first("Return these data, too?", yes=False, otherwise=f"{otherwise}present ones")
-        return ()
-    return ("--keep-data",)
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "nobody can be asked here: --data return takes the older data, --data keep tries "
+                "the older image on the present ones"
+            )
+        data = "return" if confirm("Return these data with the image?") else "keep"
+    return ("--keep-data",) if data == "keep" else ()
 
 
 def _return_host(host_return: _HostReturn, words: Sequence[str]) -> bool:

@@ -109,11 +109,11 @@ def return_to_previous_generation(
 
     After a deploy that did not end well that is the newest record: the host's state before it.
     """
-    document = rollback_journal.journal_to_follow(paths)
-    if document is None:
-        raise errors.Problem("there is no record of a previous generation to return to")
-    rollback_journal.refuse_foreign(paths, document)
     with deploy_lock.keep_deploys_away("rollback", paths):
+        document = rollback_journal.journal_to_follow(paths)
+        if document is None:
+            raise errors.Problem("there is no record of a previous generation to return to")
+        rollback_journal.refuse_foreign(paths, document)
         group = next((model for model in _models_up(paths) if model.cluster), None)
         if group is not None and (code := cluster_start_in_deploy.run_switch("none")):
             return code

@@ -308,6 +308,16 @@ def test_open_webuis_data_return_where_that_is_wanted(
     assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *more]]
 
 
+@pytest.mark.parametrize(("is_agreed", "words"), [(True, ()), (False, ("--keep-data",))])
+def test_a_no_to_the_older_data_keeps_the_present_ones(
+    site: Site, monkeypatch: pytest.MonkeyPatch, is_agreed: bool, words: tuple[str, ...]
+) -> None:
+    copy = Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(rollback, "confirm", lambda _: is_agreed)
+    assert rollback._data_words([copy], None) == words
+
+
 def test_a_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
     site.deploy(FIRST)
     site.deploy(SECOND)
