@@ -5,12 +5,21 @@ An inventory that is not Python is refused before it is executed.
 
 from __future__ import annotations
 
+import gc
 import sys
 
-from lockstep.deploy.checked import must_be_python
+# pyinfra has no bytecode written. Each deploy would compile every module of ours: a fifth of a
+# no-op's processor time (lab, 2026-11-30).
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
+from lockstep.deploy.checked import must_be_python, name_modules_of_files  # noqa: E402
 
 must_be_python(sys.argv[1:])
+name_modules_of_files(sys.argv[1:])
 
 from lockstep.tasks.run import events_for_parent  # noqa: E402
 
 events_for_parent.begin_sending()
+# Modules live as long as this process. The collector need not look at them, the last time at the
+# end: a tenth of a no-op's time (lab, 2026-11-30).
+gc.freeze()

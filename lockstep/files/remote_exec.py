@@ -47,7 +47,7 @@ _BOOT = f"""\
 import json, sys
 sent = json.loads(%s)
 {IMPORTER}
-json.dump(program.answer_request(sent["asked"]), sys.stdout)
+sys.stdout.write(json.dumps(program.answer_request(sent["asked"])))
 """
 
 #: The command on the host. Isolated, so that it imports nothing from a folder of the operator's. It
