@@ -1,4 +1,4 @@
-"""What a deploy does with the files of its command line before pyinfra executes them."""
+"""The files of a command line before pyinfra executes them."""
 
 import inspect
 import sys
