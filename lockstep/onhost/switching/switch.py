@@ -51,8 +51,7 @@ class Switch:
         self._host = host
         self._print = say
         self.hot_already = False  #: True if `switch_to` had nothing to start.
-        self._spoke = 0.0
-        self._began = clock.now()
+        self._began = self._spoke = clock.now()
         self._cancellable = False
         self._paths = paths
         self._user = user

@@ -58,6 +58,14 @@ def switch_of(spark: SwitchingSpark, user: str = "anna") -> switching.Switch:
     return switching.Switch(config.load_host(spark.paths.models), spark.paths, user=user)
 
 
+def test_a_stop_that_takes_a_second_is_not_told_as_a_wait(spark, monkeypatch):
+    lines = []
+    monkeypatch.setattr(switching.units, "control_units", lambda *_, look, **options: look())
+    switch = switching.Switch(config.load_host(spark.paths.models), spark.paths, lines.append)
+    switch.stop_failed_model("qwen")
+    assert lines == []
+
+
 def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
     switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark)
