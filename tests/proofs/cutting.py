@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import runner
@@ -101,15 +101,9 @@ class Cutter:
 
     def _deploy(self, run: Deploy, host: Host) -> str:
         moment = self._random.uniform(0, _DEPLOY_S)
-        over = threading.Event()
-
-        def end() -> None:
-            run.end()
-            over.set()
-
-        waiting = threading.Thread(target=end, daemon=True)
-        waiting.start()
-        over.wait(moment)
+        # It may end by itself before.
+        with suppress(AssertionError):
+            until(lambda: not run.running, "the deploy ends", moment, pause_s=0.1)
         return "the deploy"
 
     def broken_engines(self, when: str) -> list[str]:
