@@ -64,12 +64,15 @@ check: style words
 near-tests: $(STAMP)
 	$(PYTEST) --dist worksteal -m "not slow" $$($(BIN)/python tests/nearest_tests.py)
 
-# More workers than cores: some wait for agents and time-outs while others use the processor.
-PYTEST = $(BIN)/pytest -q --durations=10 -n $(shell expr $$(nproc) + 1)
+# More workers than cores: some wait for agents and time-outs while others use the processor. Those
+# with a lab wait more.
+WORKERS = $(shell expr $$(nproc) + 1)
+PYTEST = $(BIN)/pytest -q --durations=10 -n $(WORKERS)
 
 unit-tests: $(STAMP)
 	$(PYTEST) --dist worksteal $(ONLY) $(UNIT)
 
+lab-tests: WORKERS = $(shell expr $$(nproc) + 2)
 lab-tests: lab-parts
 	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/lab
 
