@@ -6,14 +6,7 @@ import shlex
 from functools import cache
 from typing import Any
 
-from jinja2 import (
-    Environment,
-    FileSystemBytecodeCache,
-    FileSystemLoader,
-    StrictUndefined,
-    TemplateError,
-    UndefinedError,
-)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, UndefinedError
 
 from lockstep.core import product
 from lockstep.core.errors import LockstepError
@@ -49,7 +42,6 @@ def environment() -> Environment:
     """Return the Jinja2 environment of `templates/`, with quoting filters; it is kept compiled."""
     jinja = Environment(
         loader=FileSystemLoader(FOLDER),
-        bytecode_cache=_bytecode_cache(),
         undefined=StrictUndefined,
         # Escaping would damage units and scripts.
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
@@ -68,17 +60,6 @@ def environment() -> Environment:
     }
     jinja.globals["assignment"] = systemd_quoting.assignment
     return jinja
-
-
-def _bytecode_cache() -> FileSystemBytecodeCache | None:
-    """Return Jinja's cache in the temporary folder; None if another account has made its folder.
-
-    Compiling all templates is a twentieth of a no-op's time (lab, 2026-11-30).
-    """
-    try:
-        return FileSystemBytecodeCache()
-    except (OSError, RuntimeError):
-        return None
 
 
 def _shell_lines(argv: tuple[str, ...], first_argument: str | None = None) -> str:
