@@ -64,8 +64,8 @@ check: style words
 near-tests: $(STAMP)
 	$(PYTEST) --dist worksteal -m "not slow" $$($(BIN)/python tests/nearest_tests.py)
 
-# More workers than cores: some wait for agents and time-outs while others use the processor. Those
-# with a lab wait more.
+# More workers than cores: some wait for agents and time-outs while others use the processor. Lab
+# tests wait more, so they get one worker more.
 WORKERS = $(shell expr $$(nproc) + 1)
 PYTEST = $(BIN)/pytest -q --durations=10 -n $(WORKERS)
 

@@ -89,10 +89,11 @@ def must_be_python(arguments: Sequence[str]) -> None:
 
 
 def name_modules_of_files(arguments: Sequence[str]) -> None:
-    """Give each Python file of a command line a module, which pyinfra executes without one.
+    """Give each Python file of a command line an empty module.
 
-    pyinfra looks for the module of each frame of an operation's stack. For a file without one,
-    Python looks through all modules: a twentieth of a no-op's time (lab, 2026-11-30).
+    pyinfra executes these files without a module, and looks for the module of each frame of an
+    operation's stack. For a file without one, Python looks through all modules: a twentieth of a
+    no-op's time (lab, 2026-11-30).
     """
     for word in arguments:
         if word.endswith(".py"):

@@ -47,8 +47,8 @@ PATIENCE_S = 10.0
 _COMING_S = 12.0
 _LOOK_S = 0.05
 _PROGRAMS_S = 30.0
-#: The steps of a deploy are jobs of this name; the rollback follows them, and ends by itself too.
-JOB = "lockstep-job-rollout.service"
+#: The job that restarts what a deploy changed, and returns from a deploy; it ends by itself.
+_JOB = "lockstep-job-rollout.service"
 _RETURN = program_command_lines.command(
     *("job", "run", "rollout"),
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
@@ -192,7 +192,7 @@ def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:
     # Members of a cluster return together, when the deploy tells them.
     if document is None or document["rollout"]:
         return False
-    job = units.units_by_name([JOB])[JOB]
+    job = units.units_by_name([_JOB])[_JOB]
     # A restart under way ends by itself, unless the other hosts roll back too.
     return whole or not transient_job.is_running(job)
 

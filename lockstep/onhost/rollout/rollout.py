@@ -120,8 +120,8 @@ def return_to_previous_generation(
         with rollout_lock.hold_switch_lock(paths):
             code = _follow_journal(paths, document, why, keeps_data)
         if code == errors.EXIT_DONE:
-            # What failed was a step of the deploy that is undone now.
-            units.try_to_control("reset-failed", deploy_lock.JOB)
+            # As after a deploy that ended well: earlier unfinished work is obsolete.
+            units.try_to_control("reset-failed", "lockstep-job-*")
     summary = f"generation {generations.newest_number(paths)}, as {document['since']} was"
     event_lines.say(summary)
     audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "rollback", summary)
