@@ -106,8 +106,7 @@ def answer_request(
             if has_changed and result != RESULT_DONE:
                 _wait_for_sent_programs(paths.proc)
             if result == RESULT_DONE:
-                # This deploy succeeded, so earlier unfinished work is obsolete.
-                units.try_to_control("reset-failed", "lockstep-job-*")
+                transient_job.clear_failed_jobs()
                 rollback_journal.finish(paths)
                 paths.cut_off.unlink(missing_ok=True)
             elif has_changed and _is_between_generations(paths, whole):

@@ -33,7 +33,7 @@ from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import audit_log, deploy_lock, generations, rollback_journal
 from lockstep.onhost.rollout import deploy_rollback
 from lockstep.onhost.switching import hot_change_under_way, rollout_lock, switch
-from lockstep.onhost.systemd import outdated_units, units
+from lockstep.onhost.systemd import outdated_units, transient_job, units
 
 _TEST_QUESTION_S = 60.0
 # The gateway queries systemd once a second for the hot model.
@@ -120,8 +120,7 @@ def return_to_previous_generation(
         with rollout_lock.hold_switch_lock(paths):
             code = _follow_journal(paths, document, why, keeps_data)
         if code == errors.EXIT_DONE:
-            # As after a deploy that ended well: earlier unfinished work is obsolete.
-            units.try_to_control("reset-failed", "lockstep-job-*")
+            transient_job.clear_failed_jobs()
     summary = f"generation {generations.newest_number(paths)}, as {document['since']} was"
     event_lines.say(summary)
     audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "rollback", summary)

@@ -107,6 +107,11 @@ def running_jobs() -> list[str]:
     return [name for name, unit in jobs.items() if is_running(unit)]
 
 
+def clear_failed_jobs() -> None:
+    """Clear the failures of a deploy's jobs: after a good end, unfinished work is obsolete."""
+    units.try_to_control("reset-failed", "lockstep-job-*")
+
+
 def start_job(
     job: Job, paths: layout.Paths, say: Callable[[str], None] = event_lines.say, wait: bool = True
 ) -> bool:
