@@ -20,18 +20,14 @@ import pytest
 from fork import Fork
 from lab_servers import free_port, until
 from onhost_fakes import FakeSystemd, host_root
-from raw_engine import LIMIT_S, Wire, notify_socket
+from raw_engine import LIMIT_S, RawRequest, Wire, notify_socket
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES
 from lockstep.onhost.gateway import hot_model as looks
 from lockstep.onhost.gateway import keys, peer_gateways, server
 from lockstep.onhost.gateway import switch_client as asking
-from lockstep.onhost.gateway.configuration import (
-    GatewayConfiguration,
-    Limits,
-    ListenAddress,
-)
+from lockstep.onhost.gateway.configuration import GatewayConfiguration, Limits, ListenAddress
 from lockstep.onhost.gateway.wire import request_body
 
 #: Models of a host in these tests; "safe" is the fallback of "mistral", "vectors" embeds.
@@ -76,17 +72,13 @@ class Spark:
         """The socket at which the gateway asks for a switch; by default nothing listens there."""
         return self.paths.root / "switch.sock"
 
-    def listener(self, kind: str, model: str = "") -> ListenAddress:
+    def listener(self, kind: str) -> ListenAddress:
         """A listen address of the gateway."""
-        return next(
-            listener
-            for listener in self.gateway.listeners
-            if listener.kind == kind and (not model or model in listener.models)
-        )
+        return next(listener for listener in self.gateway.listeners if listener.kind == kind)
 
-    def client(self, kind: str = "local", model: str = "") -> HTTPConnection:
+    def client(self, kind: str = "local") -> HTTPConnection:
         """A connection to a listen address."""
-        listener = self.listener(kind, model)
+        listener = self.listener(kind)
         if listener.port:
             return HTTPConnection(listener.address, listener.port, timeout=LIMIT_S)
         client = HTTPConnection("spark", timeout=LIMIT_S)
@@ -95,20 +87,19 @@ class Spark:
         client.sock.connect(listener.address)
         return client
 
-    def raw(self, kind: str = "local", model: str = "") -> socket.socket:
+    def raw(self, kind: str = "local") -> socket.socket:
         """A connection of which the test writes every byte."""
-        listener = self.listener(kind, model)
+        listener = self.listener(kind)
         return socket.create_connection((listener.address, listener.port), timeout=LIMIT_S)
 
     def accept(self, model: str = "qwen") -> Wire:
         """Accept the next connection to an engine that does not ask for its counters."""
-        connection = self.engines[model].accept()[0]
-        connection.settimeout(LIMIT_S)
-        while connection.recv(12, socket.MSG_PEEK) == b"GET /metrics":
-            connection.close()
+        while True:
             connection = self.engines[model].accept()[0]
             connection.settimeout(LIMIT_S)
-        return Wire(connection)
+            if connection.recv(12, socket.MSG_PEEK) != b"GET /metrics":
+                return Wire(connection)
+            connection.close()
 
     def nobody_asked(self, model: str = "qwen") -> None:
         """Check that no connection waits at an engine."""
@@ -121,10 +112,11 @@ class Spark:
     def stop(self) -> str:
         """Stop the gateway as systemd does; returns its output."""
         assert self.process is not None
-        self.process.terminate()
-        return self.process.communicate(timeout=LIMIT_S)[0]
+        return stop_process(self.process)
 
 
+#: Settings of a gateway with small bounds, and impatient keep-alives.
+BOUNDED = {"limits": Limits(body_mib=1, streams=8, streams_per_key=2), "keepalive_s": 0.2}
 #: More keys of models.json.
 SERVED = {
     "qwen": {"aliases": ("coder",), "context": 32768},
@@ -151,13 +143,10 @@ def prepare_spark(
         engines["safe"] = engines["mistral"]
         for engine in engines.values():
             engine.settimeout(LIMIT_S)
-        base = {"memory_gib": 60.0, "start_timeout_s": 60, "url": ""}
         entries: dict[str, dict] = {
             name: {
-                **base,
-                "unit": unit,
-                "served_name": MODELS[name],
-                "weights": [f"hub/{name}"],
+                **{"unit": unit, "memory_gib": 60.0, "start_timeout_s": 60, "url": ""},
+                **{"served_name": MODELS[name], "weights": [f"hub/{name}"]},
                 "engine_url": f"http://127.0.0.1:{engines[name].getsockname()[1]}",
                 **models.get(name, {}),
             }
@@ -180,17 +169,19 @@ def prepare_spark(
         yield spark
 
 
+def stop_process(process: subprocess.Popen[str]) -> str:
+    """Stop a gateway as systemd does; returns its output."""
+    process.terminate()
+    return process.communicate(timeout=LIMIT_S)[0]
+
+
 def write_keys(paths: layout.Paths, roles: Sequence[str] = ("use", "operate")) -> None:
     """Write keys.json with a person of each role."""
-    entries = [
-        keys.Entry(
-            PEOPLE[role],
-            keys.format_utc(keys.utc_now()),
-            keys.key_digest(KEYS[role].encode()),
-            role,
-        )  # type: ignore[arg-type]
-        for role in roles
-    ]
+    now, digests = (
+        keys.format_utc(keys.utc_now()),
+        {r: keys.key_digest(KEYS[r].encode()) for r in KEYS},
+    )
+    entries = [keys.Entry(PEOPLE[role], now, digests[role], role) for role in roles]  # type: ignore[arg-type]
     paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
     paths.gateway_keys.write_text(json.dumps(keys.entries_document(entries)))
 
@@ -230,15 +221,9 @@ def start(
 
     # The gateway must ignore a proxy of the environment: no engine is behind one.
     extra = {"NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9", **environment}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        return Fork(
-            main,
-            env={**os.environ, **extra},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            pass_fds=high,
-        )
+        return Fork(main, env={**os.environ, **extra}, pass_fds=high, **pipes)
     finally:
         for number in high:
             os.close(number)
@@ -246,47 +231,32 @@ def start(
 
 @contextlib.contextmanager
 def running(
-    folder: Path,
-    environment: Mapping[str, str] | None = None,
-    *,
-    patience_s: float | None = None,
-    **settings: object,
+    folder: Path, environment: Any = None, *, patience_s: float | None = None, **settings: object
 ) -> Iterator[Spark]:
     """A host whose gateway is ready; `patience_s` as for `start`."""
-    with (
-        prepare_spark(folder, **settings) as spark,
-        once(spark, environment, patience_s=patience_s),
-    ):
+    with contextlib.ExitStack() as stack:
+        spark = stack.enter_context(prepare_spark(folder, **settings))
+        stack.enter_context(once(spark, environment, patience_s=patience_s))
         yield spark
 
 
 @contextlib.contextmanager
-def once(
-    spark: Spark,
-    environment: Mapping[str, str] | None = None,
-    *,
-    handed_sockets: Sequence[socket.socket] | None = None,
-    patience_s: float | None = None,
-) -> Iterator[None]:
+def once(spark: Any, environment: Any = None, **more: Any) -> Iterator[None]:
     """Run the gateway once, from its READY=1 on; the arguments are those of `start`.
 
     At the end the gateway's output must contain no key and no traceback.
     """
     with (
         notify_socket(spark.folder) as (notify, path),
-        start(
-            spark, path, environment or {}, handed_sockets=handed_sockets, patience_s=patience_s
-        ) as process,
+        start(spark, path, environment or {}, **more) as process,
     ):
         spark.process = process
         try:
             assert notify.recv(64) == b"READY=1"
             yield
             if process.poll() is None:
-                output = spark.stop()
-                assert not [word for word in ("Traceback", *KEYS.values()) if word in output], (
-                    output
-                )
+                output = stop_process(process)
+                assert not any(word in output for word in ("Traceback", *KEYS.values())), output
         finally:
             process.kill()
 
@@ -310,8 +280,8 @@ def ask(
     spark: Spark,
     method: str,
     path: str,
-    body: object = None,
-    headers: dict[str, str] | None = None,
+    body: Any = None,
+    headers: Any = None,
     listener: str = "local",
 ) -> tuple[http.client.HTTPResponse, bytes]:
     """Send a request that the gateway answers itself; returns its answer and the body."""
@@ -330,22 +300,23 @@ def error(answer: bytes) -> dict[str, Any]:
     return error_fields
 
 
-def begin(
-    spark: Spark, path: str = CHAT, headers: dict[str, str] | None = None, **more: object
-) -> tuple[HTTPConnection, Wire]:
+def send(
+    spark: Spark,
+    body: object,
+    path: str = CHAT,
+    headers: Any = None,
+    *,
+    to="qwen",
+    listener="local",
+) -> tuple[HTTPConnection, Wire, RawRequest]:
+    """Send a request; returns its client, and an engine's side of it."""
+    client = spark.client(listener)
+    data = body if isinstance(body, bytes) else json.dumps(body)
+    client.request("POST", path, data, headers or {})
+    wire = spark.accept(to)
+    return client, wire, wire.next_request()
+
+
+def begin(spark: Spark, path: str = CHAT, headers: Any = None) -> tuple[HTTPConnection, Wire]:
     """Begin a streamed request to qwen; returns the client and the engine's side."""
-    client = spark.client()
-    client.request(
-        "POST", path, json.dumps({"model": "qwen", "stream": True, **more}), headers or {}
-    )
-    wire = spark.accept()
-    wire.next_request()
-    return client, wire
-
-
-@contextlib.contextmanager
-def limited_gateway(folder: Path) -> Iterator[Spark]:
-    """A running gateway with small bounds, and impatient keep-alives."""
-    limits = Limits(body_mib=1, streams=8, streams_per_key=2)
-    with running(folder, limits=limits, keepalive_s=0.2) as spark:
-        yield spark
+    return send(spark, {"model": "qwen", "stream": True}, path, headers)[:2]

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
 LIMIT_S = 180.0
+
+
+def reply(body: bytes, status: str = "200 OK", kind: str = "application/json") -> bytes:
+    """A whole answer."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
 def chunk(data: bytes) -> bytes:
@@ -85,7 +92,7 @@ class Wire:
 @contextlib.contextmanager
 def notify_socket(folder: Path) -> Iterator[tuple[socket.socket, str]]:
     """A socket and its address, which systemd gives to a Type=notify unit."""
-    path = folder / "notify"
+    path = Path(tempfile.mktemp(dir=folder))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(path))
         notify.settimeout(LIMIT_S)

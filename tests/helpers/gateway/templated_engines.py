@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fork import Fork
-from gateway_process import MODELS, Spark, running
+from gateway_process import MODELS, SERVED, Spark, running
 from lab_servers import CONTENT, ask, until
 
 from lab.content.standin import engine
@@ -37,16 +37,11 @@ def templated_spark(
     folder: Path, *, log: int | None = None
 ) -> Iterator[tuple[Spark, dict[str, str]]]:
     """The host with qwen hot, and each engine's address; `log` is the descriptor for their logs."""
-    models = {
-        "qwen": {"aliases": ("coder",), "context": 32768, "evens": KINDS["qwen"].evens},
-        "mistral": {"evens": KINDS["mistral"].evens},
-    }
+    models = {name: {**SERVED[name], "evens": kind.evens} for name, kind in KINDS.items()}
     with contextlib.ExitStack() as stack:
-        spark = stack.enter_context(running(folder, models=models))
-        urls = {
-            name: stack.enter_context(_serve_engine(folder, spark, name, log)) for name in KINDS
-        }
-        for url in urls.values():
+        spark, urls = stack.enter_context(running(folder, models=models)), {}
+        for name in KINDS:
+            url = urls[name] = stack.enter_context(_serve_engine(folder, spark, name, log))
             until(lambda url=url: ask(f"{url}/health").status == 200, "the engine is ready")
         yield spark, urls
 

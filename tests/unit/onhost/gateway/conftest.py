@@ -1,4 +1,4 @@
-"""A host on which a gateway switches."""
+"""Hosts with a gateway: one on which it switches, and one before engines of a test's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from a_switching_spark import SwitchingSpark
+from gateway_process import BOUNDED, Spark, running
 
 
 @pytest.fixture
@@ -14,3 +15,13 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Switching
     spark = SwitchingSpark(tmp_path, monkeypatch)
     yield spark
     spark.close()
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Spark]:
+    """The gateway as a process, for all tests of a file and with its SETTINGS."""
+    settings = getattr(request.module, "SETTINGS", BOUNDED)
+    with running(tmp_path_factory.mktemp("gateway"), **settings) as gateway_host:
+        yield gateway_host

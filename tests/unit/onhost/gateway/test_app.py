@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from gateway_process import (
@@ -22,21 +19,15 @@ from gateway_process import (
     begin,
     error,
     hot,
-    limited_gateway,
     running,
+    send,
 )
 from lab_servers import until
-from raw_engine import chunk
+from raw_engine import chunk, reply
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.server import LONGEST_HEAD
 from lockstep.onhost.gateway.wire import json_value_replacement
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with limited_gateway(tmp_path_factory.mktemp("gateway")) as gateway_host:
-        yield gateway_host
 
 
 @pytest.fixture
@@ -46,18 +37,16 @@ def spark(gateway: Spark) -> Spark:
     return gateway
 
 
-def test_the_list_has_every_model_and_alias_and_what_is_hot(spark: Spark) -> None:
+def test_the_list_has_every_model_and_alias_and_what_is_hot(spark):
     _, body = ask(spark, "GET", "/v1/models")
+    for path in ("/models", "/v1/models/", "/v1/v1/models"):
+        assert ask(spark, "GET", path)[1] == body
     models = {model["id"]: model for model in json.loads(body)["data"]}
     assert list(models) == ["qwen", "coder", "mistral", "vectors", "auto"]
     assert all(m["object"] == "model" and m["owned_by"] == "lockstep" for m in models.values())
     assert models["coder"]["lockstep"] == {
-        "state": "hot",
-        "hot": True,
-        "kind": "chat",
-        "context": 32768,
-        "alias_of": "qwen",
-        "host": "spark1",
+        **{"state": "hot", "hot": True, "kind": "chat", "context": 32768},
+        **{"alias_of": "qwen", "host": "spark1"},
     }
     assert models["coder"]["max_model_len"] == 32768
     assert models["mistral"]["lockstep"]["state"] == "cold"
@@ -67,9 +56,8 @@ def test_the_list_has_every_model_and_alias_and_what_is_hot(spark: Spark) -> Non
     entry = json.loads(ask(spark, "GET", "/v1/models/Qwen%2FQ")[1])
     assert entry == models["qwen"] | {"id": "Qwen/Q", "lockstep": models["coder"]["lockstep"]}
     answer, body = ask(spark, "GET", "/v1/models/nobody/x")
-    assert (
-        answer.status == 404 and "no model 'nobody/x' here; models: qwen" in error(body)["message"]
-    )
+    assert answer.status == 404
+    assert "no model 'nobody/x' here; models: qwen" in error(body)["message"]
 
 
 @pytest.mark.parametrize(
@@ -77,14 +65,9 @@ def test_the_list_has_every_model_and_alias_and_what_is_hot(spark: Spark) -> Non
     [("qwen", path) for path in MODEL_PATHS]
     + [(name, CHAT) for name in ("coder", "Qwen/Q", "auto", "hub/qwen")],
 )
-def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
-    spark: Spark, name: str, path: str
-) -> None:
-    client = spark.client()
+def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(spark, name, path):
     body = b' { "x" : 1.50, "model":%s , "messages": [{"role":"user","content":"\\u00e9"}] } '
-    client.request("POST", f"{path}?a=%41", body % json.dumps(name).encode())
-    wire = spark.accept()
-    request = wire.next_request()
+    client, wire, request = send(spark, body % json.dumps(name).encode(), f"{path}?a=%41")
     assert request.line == f"POST {path}?a=%41 HTTP/1.1"
     assert request.body == body % b'"Qwen/Q"'
     wire.send(OK)
@@ -99,36 +82,20 @@ def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
         (CHAT, b"\xef\xbb\xbf"),
     ],
 )
-def test_what_engines_and_base_urls_make_of_a_path_is_understood(
-    spark: Spark, path: str, body: bytes
-) -> None:
-    client = spark.client()
-    client.request("POST", path, body + b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}')
-    request = spark.accept().next_request()
+def test_what_engines_and_base_urls_make_of_a_path_is_understood(spark, path, body):
+    request = send(spark, body + b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}', path)[2]
     assert request.line == f"POST {CHAT} HTTP/1.1"
     assert request.body == b'{"model":"Qwen/Q", "n":"1", "logit_bias":[[5,-100]]}'
 
 
-@pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models"])
-def test_the_list_is_found_under_its_other_names(spark: Spark, path: str) -> None:
-    assert ask(spark, "GET", path)[1] == ask(spark, "GET", "/v1/models")[1]
-
-
-def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
+def test_a_form_goes_to_the_model_that_it_names(spark):
     """Recognition of a form: wire/test_multipart_form.py."""
     head = {"content-type": "multipart/form-data; boundary=x"}
     body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--x--\r\n'
-    client = spark.client()
-    client.request("POST", "/v1/audio/transcriptions", body % b"coder", head)
-    wire = spark.accept()
-    request = wire.next_request()
+    request = send(spark, body % b"coder", "/v1/audio/transcriptions", head)[2]
     assert request.get("content-type") == [head["content-type"]]
     assert request.body == body % b"Qwen/Q"
-    wire.send(OK)
-    assert client.getresponse().read() == b"ok"
-    for name, status, words in ((b"nobody", 404, "no model"), (b"mistral", 503, "is cold")):
-        answer, reply_body = ask(spark, "POST", "/v1/audio/transcriptions", body % name, head)
-        assert answer.status == status and words in error(reply_body)["message"]
+    assert ask(spark, "POST", "/v1/audio/transcriptions", body % b"nobody", head)[0].status == 404
 
 
 @pytest.mark.parametrize(
@@ -140,49 +107,28 @@ def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
         (b'{"detail":["x"]}', False),
     ],
 )
-def test_what_the_hot_engine_does_not_serve_is_said(
-    spark: Spark, answer: bytes, is_unserved: bool
-) -> None:
-    client = spark.client()
-    client.request("POST", "/v1/audio/speech", b'{"model": "qwen", "input": "a"}')
-    wire = spark.accept()
-    wire.next_request()
-    head = b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(answer)
-    wire.send(head + answer)
+def test_what_the_hot_engine_does_not_serve_is_said(spark, answer, is_unserved):
+    client, wire, _ = send(spark, b'{"model": "qwen", "input": "a"}', "/v1/audio/speech")
+    wire.send(reply(answer, "404 Not Found"))
     response = client.getresponse()
     body = response.read()
     assert response.status == 404
-    if is_unserved:
-        assert "qwen, which is hot, does not serve /v1/audio/speech" in error(body)["message"]
-    else:
-        assert body == answer
+    words = b"qwen, which is hot, does not serve /v1/audio/speech"
+    assert words in body if is_unserved else body == answer
 
 
-def test_the_last_model_of_several_counts_as_for_the_engine(spark: Spark) -> None:
-    client = spark.client()
-    client.request("POST", CHAT, b'{"model":"mistral","model":"coder"}')
-    assert json.loads(spark.accept().next_request().body)["model"] == "Qwen/Q"
-
-
-def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
-    client = spark.client()
-    client.request("POST", CHAT, json.dumps({"model": "qwen", "messages": TWO}))
-    assert json.loads(spark.accept().next_request().body)["messages"] == TWO
+def test_shapes_are_evened_out_where_the_recipe_says_so(spark):
+    assert json.loads(send(spark, {"model": "qwen", "messages": TWO})[2].body)["messages"] == TWO
     hot(spark, "mistral")
-    client = spark.client()
-    client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": TWO}))
-    wire = spark.accept("mistral")
-    assert json.loads(wire.next_request().body)["messages"] == [
-        {"role": "user", "content": "a\n\nb"}
-    ]
+    client, wire, request = send(spark, {"model": "mistral", "messages": TWO}, to="mistral")
+    assert json.loads(request.body)["messages"] == [{"role": "user", "content": "a\n\nb"}]
     wire.send(OK)
     assert client.getresponse().getheader("x-lockstep-evened") == "same_role"
     items = [{"type": "message", **message} for message in TWO]
-    for path, body in (("/v1/responses", {"input": items}), ("/v1/messages", {"messages": TWO})):
-        client = spark.client()
-        client.request("POST", path, json.dumps({"model": "mistral", "tools": [], **body}))
-        sent_body = json.loads(spark.accept("mistral").next_request().body)
-        assert len(sent_body[next(iter(body))]) == 1 and "tools" not in sent_body
+    for path, key, talk in (("/v1/responses", "input", items), ("/v1/messages", "messages", TWO)):
+        body = {"model": "mistral", "tools": [], key: talk}
+        sent_body = json.loads(send(spark, body, path, to="mistral")[2].body)
+        assert len(sent_body[key]) == 1 and "tools" not in sent_body
     metrics = ask(spark, "GET", "/metrics")[1]
     assert b'lockstep_gateway_evened_total{model="mistral",shape="empty_tools"} 2' in metrics
 
@@ -191,21 +137,15 @@ def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
 UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAEAAEAAAAI\r\nupgrade: h2c\r\n"
 
 
-@pytest.mark.parametrize("is_chunked", [False, True])
 @pytest.mark.parametrize("piece", [1, 150, 10_000])
-def test_an_offer_of_another_protocol_is_ignored(
-    spark: Spark, piece: int, is_chunked: bool
-) -> None:
+def test_an_offer_of_another_protocol_is_ignored(spark, piece):
+    head = f"POST {CHAT}?a HTTP/1.1\r\nhost: localhost\r\n".encode()
     body = b'{"model": "qwen", "messages": []}'
-    framed_body = b"content-length: %d\r\n\r\n%b" % (len(body), body)
-    if is_chunked:
-        framed_body = (
-            b"transfer-encoding: chunked\r\n\r\n" + chunk(body[:9]) + chunk(body[9:]) + chunk(b"")
-        )
-    request = f"POST {CHAT}?a HTTP/1.1\r\nhost: localhost\r\n".encode() + UPGRADE + framed_body
+    chunks = chunk(body[:9]) + chunk(body[9:]) + chunk(b"")
+    whole = b"content-length: %d\r\n\r\n%b" % (len(body), body)
     # The next one in line offers it again, and a last one does not.
-    plain = request.replace(UPGRADE, b"connection: close\r\n")
-    payload = request * 2 + plain
+    payload = head + UPGRADE + b"transfer-encoding: chunked\r\n\r\n" + chunks
+    payload += head + UPGRADE + whole + head + b"connection: close\r\n" + whole
     with spark.raw() as client:
         for at in range(0, len(payload), piece):
             client.sendall(payload[at : at + piece])
@@ -216,34 +156,29 @@ def test_an_offer_of_another_protocol_is_ignored(
             assert json.loads(engine_request.body) == {"model": "Qwen/Q", "messages": []}
             assert not any(engine_request.get(name) for name in ("upgrade", "http2-settings"))
             wire.send(OK)
-        answer = b""
-        while more := client.recv(65536):
-            answer += more
-    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
+        with client.makefile("rb") as answers:
+            assert answers.read().count(b"HTTP/1.1 200 OK\r\n") == 3
 
 
-def test_a_websocket_is_refused(spark: Spark) -> None:
+def test_a_websocket_is_refused(spark):
     offer = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
     assert ask(spark, "GET", "/v1/responses", headers=offer)[0].status == 405
     assert ask(spark, "GET", "/v1/models", headers=offer)[0].status == 200
 
 
-def test_a_fallback_answers_for_its_model_and_not_the_other_way_round(spark: Spark) -> None:
+def test_a_fallback_answers_for_its_model_and_not_the_other_way_round(spark):
     hot(spark, "safe")
     status = json.loads(ask(spark, "GET", "/v1/models/mistral")[1])["lockstep"]
     assert (status["state"], status["alias_of"]) == ("hot", None)
-    client = spark.client()
-    client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": []}))
-    spark.accept("safe").next_request()
+    send(spark, {"model": "mistral", "messages": []}, to="safe")
     hot(spark, "mistral")
     answer, body = ask(spark, "POST", CHAT, {"model": "safe"})
     assert answer.status == 503 and "mistral is hot" in error(body)["message"]
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
-def test_what_is_cold_is_refused_with_who_may_switch(spark: Spark, path: str) -> None:
+def test_what_is_cold_is_refused_with_who_may_switch(spark):
     """The form of Messages: process/test_packages.py."""
-    answer, body = ask(spark, "POST", path, {"model": "mistral", "messages": []})
+    answer, body = ask(spark, "POST", CHAT, {"model": "mistral", "messages": []})
     assert answer.status == 503 and int(answer.getheader("retry-after") or 0) > 0
     fault = error(body)
     message = fault.pop("message")
@@ -252,9 +187,7 @@ def test_what_is_cold_is_refused_with_who_may_switch(spark: Spark, path: str) ->
     spark.nobody_asked("mistral")
 
 
-def test_a_unit_that_systemd_called_hot_but_whose_processes_are_gone_is_not_asked(
-    spark: Spark,
-) -> None:
+def test_a_unit_that_systemd_called_hot_but_whose_processes_are_gone_is_not_asked(spark):
     """Another engine may have its port by now."""
     ask(spark, "GET", "/v1/models")
     events = spark.paths.groups_of_units / "qwen.service/cgroup.events"
@@ -265,7 +198,7 @@ def test_a_unit_that_systemd_called_hot_but_whose_processes_are_gone_is_not_aske
     spark.nobody_asked()
 
 
-def test_auto_while_nothing_is_hot(spark: Spark) -> None:
+def test_auto_while_nothing_is_hot(spark):
     hot(spark, None)
     answer, body = ask(spark, "POST", CHAT, {"model": "auto"})
     assert answer.status == 503 and "no model is hot on spark1" in error(body)["message"]
@@ -277,9 +210,7 @@ def test_auto_while_nothing_is_hot(spark: Spark) -> None:
     ("body", "status", "message"),
     [
         (b"", 400, "no JSON object"),
-        (b'{"model":"qwen"', 400, "no JSON object"),
         (b"{}", 400, "model: Field required"),
-        (b'{"model":7}', 400, "model:"),
         (b'{"model":""}', 400, "model:"),
         (b'{"model":"' + b"x" * 300 + b'"}', 400, "model:"),
         (b'{"model":"nobody"}', 404, "no model 'nobody' here; models: qwen, coder, mistral"),
@@ -287,38 +218,29 @@ def test_auto_while_nothing_is_hot(spark: Spark) -> None:
         (b'{"model":"qwen","x":"' + b"x" * 2**20 + b'"}', 413, "larger than 1 MiB"),
     ],
 )
-def test_what_cannot_be_read_is_refused(
-    spark: Spark, body: bytes, status: int, message: str
-) -> None:
+def test_what_cannot_be_read_is_refused(spark, body, status, message):
     answer, reply_body = ask(spark, "POST", CHAT, body)
     assert answer.status == status and message in error(reply_body)["message"]
     spark.nobody_asked()
 
 
+STOP_ID = {"stop_token_ids": [151645]}
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        {"top_logprobs": 21},
-        {"top_logprobs": 10**6},
-        {"top_logprobs": "1000000"},
-        {"logprobs": 21},
-        {"prompt_logprobs": -1},
-        {"n": 129},
-        {"n": 0},
-        {"best_of": 5_000_000},
-        {"stop_token_ids": [9_999_999]},
-        {"stop_token_ids": [-1]},
-        {"stop_token_ids": [151645], "min_tokens": 1},
-        {"stop_token_ids": [151645], "min_new_tokens": 5},
-        {"allowed_token_ids": [2**19]},
-        {"logit_bias": {"9999999": 5}},
-        {"prompt": [1, 2**31]},
-        {"input": [[1, 2], [-5]]},
-        {"tokens": [2**19]},
+        *({"top_logprobs": 21}, {"top_logprobs": "1000000"}, {"logprobs": 21}),
+        *({"prompt_logprobs": -1}, {"n": 129}, {"n": 0}, {"best_of": 5_000_000}),
+        *({"stop_token_ids": [9_999_999]}, {"stop_token_ids": [-1]}),
+        *({**STOP_ID, "min_tokens": 1}, {**STOP_ID, "min_new_tokens": 5}),
+        *({"allowed_token_ids": [2**19]}, {"logit_bias": {"9999999": 5}}, {"tokens": [2**19]}),
+        *({"prompt": [1, 2**31]}, {"input": [[1, 2], [-5]]}),
         {"kv_transfer_params": {"tp_size": 10**9}},
     ],
+    ids=str,
 )
-def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, options: dict[str, Any]) -> None:
+def test_what_is_known_to_end_an_engine_is_refused(spark, options):
     answer, body = ask(spark, "POST", CHAT, {"model": "qwen", **options})
     assert answer.status == 400 and next(iter(options)) in error(body)["message"]
     # The last of several values counts, here as in the engine.
@@ -342,9 +264,7 @@ def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, options: dict[s
         (CHAT, b'{"x":%b,%%s}' % (b"[" * 2000 + b"]" * 2000), {}, 400),
     ],
 )
-def test_it_is_refused_at_a_models_own_port_too(
-    spark: Spark, path: str, body: bytes | str, headers: dict[str, str], status: int
-) -> None:
+def test_it_is_refused_at_a_models_own_port_too(spark, path, body, headers, status):
     hot(spark, "mistral")
     ends = b'"n":5000000'
     sent_body = body % ends if isinstance(body, bytes) else (body % ends.decode()).encode("utf-16")
@@ -353,19 +273,17 @@ def test_it_is_refused_at_a_models_own_port_too(
     spark.nobody_asked("mistral")
 
 
-def test_usual_values_pass(spark: Spark) -> None:
+def test_usual_values_pass(spark):
     usual = {
-        **{"n": 2, "top_logprobs": 20, "logprobs": True, "stop_token_ids": [151645]},
+        **{"n": 2, "top_logprobs": 20, "logprobs": True, **STOP_ID},
         **{"min_tokens": 0, "logit_bias": {"5": -100}, "best_of": None, "stream": None},
     }
-    client = spark.client()
-    client.request("POST", CHAT, json.dumps({"model": "qwen", **usual}))
-    assert json.loads(spark.accept().next_request().body) == {"model": "Qwen/Q", **usual}
+    request = send(spark, {"model": "qwen", **usual})[2]
+    assert json.loads(request.body) == {"model": "Qwen/Q", **usual}
 
 
-def test_a_compressed_body_is_refused(spark: Spark) -> None:
-    answer, _ = ask(spark, "POST", CHAT, b"\x1f\x8b", {"Content-Encoding": "gzip"})
-    assert answer.status == 415
+def test_a_compressed_body_is_refused(spark):
+    assert ask(spark, "POST", CHAT, b"\x1f", {"Content-Encoding": "gzip"})[0].status == 415
 
 
 @pytest.mark.parametrize(
@@ -378,13 +296,13 @@ def test_a_compressed_body_is_refused(spark: Spark) -> None:
         ("DELETE", "/v1/models", 405),
     ],
 )
-def test_other_paths_are_closed(spark: Spark, method: str, path: str, status: int) -> None:
+def test_other_paths_are_closed(spark, method, path, status):
     answer, body = ask(spark, method, path)
     assert answer.status == status and error(body)["code"] == status
     spark.nobody_asked()
 
 
-def test_a_head_that_is_too_long_is_a_431(spark: Spark) -> None:
+def test_a_head_that_is_too_long_is_a_431(spark):
     for request_head in (
         b"GET /%s HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"x" * LONGEST_HEAD),
         b"GET / HTTP/1.1\r\nx: %s" % (b"x" * (LONGEST_HEAD + 70_000)),
@@ -394,7 +312,16 @@ def test_a_head_that_is_too_long_is_a_431(spark: Spark) -> None:
             assert client.recv(65536).startswith(b"HTTP/1.1 431 ")
 
 
-def test_the_bounds_of_a_key_of_who_has_none_and_of_all(spark: Spark) -> None:
+def wait_for_places(spark: Spark) -> None:
+    """Wait until Anna's requests are taken again."""
+
+    def is_free() -> bool:
+        return ask(spark, "POST", CHAT, {"model": "nobody"}, USE)[0].status == 404
+
+    until(is_free, "places are given back")
+
+
+def test_the_bounds_of_a_key_of_who_has_none_and_of_all(spark):
     def refusal(headers: dict[str, str]) -> str:
         answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
         assert answer.status == 429 and answer.getheader("retry-after")
@@ -411,16 +338,10 @@ def test_the_bounds_of_a_key_of_who_has_none_and_of_all(spark: Spark) -> None:
         client.close()
     for _, wire in clients:
         assert wire.wait_until_closed()
-
-    def free() -> bool:
-        client = spark.client()
-        client.request("POST", CHAT, b'{"model":"nobody"}', USE)
-        return client.getresponse().status == 404
-
-    until(free, "places are given back")
+    wait_for_places(spark)
 
 
-def test_a_watcher_has_a_place_as_long_as_it_watches(spark: Spark) -> None:
+def test_a_watcher_has_a_place_as_long_as_it_watches(spark):
     with contextlib.ExitStack() as stack:
         for status in (200, 200, 429):
             client = stack.enter_context(contextlib.closing(spark.client()))
@@ -429,14 +350,10 @@ def test_a_watcher_has_a_place_as_long_as_it_watches(spark: Spark) -> None:
             assert answer.status == status
         assert ask(spark, "POST", CHAT, {"model": "qwen"}, USE)[0].status == 429
         assert ask(spark, "GET", "/status", headers=USE)[0].status == 200
-
-    def is_free() -> bool:
-        return ask(spark, "POST", CHAT, {"model": "nobody"}, USE)[0].status == 404
-
-    until(is_free, "places are given back")
+    wait_for_places(spark)
 
 
-def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> None:
+def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path):
     body = json.dumps({"model": "qwen", "x": "x" * 2**19}).encode()
     with running(tmp_path, limits=Limits(body_mib=1)) as spark:
         clients = [spark.client() for _ in range(15)]
@@ -450,29 +367,18 @@ def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> No
         assert answer.status == 429 and "large bodies" in error(reply_body)["message"]
         clients[0].close()
 
-        def room() -> bool:
-            client = spark.client()
-            client.request("POST", CHAT, body.replace(b"qwen", b"none"))
-            return client.getresponse().status == 404
+        def has_room() -> bool:
+            return ask(spark, "POST", CHAT, body.replace(b"qwen", b"none"))[0].status == 404
 
-        until(room, "the room of who has left is free")
+        until(has_room, "the room of who has left is free")
 
 
-def samples(spark: Spark) -> dict[str, float]:
-    lines = ask(spark, "GET", "/metrics")[1].decode().splitlines()
-    pairs = [line.rpartition(" ") for line in lines if line.startswith("lockstep_gateway")]
-    return {name: float(value) for name, _, value in pairs}
-
-
-def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path: Path) -> None:
+def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path):
     with running(tmp_path) as spark:
         usage = b'"usage":{"prompt_tokens":7,"completion_tokens":40,"total_tokens":47}'
-        client = spark.client()
-        client.request("POST", CHAT, b'{"model":"qwen"}', USE)
-        wire = spark.accept()
-        wire.next_request()
+        client, wire, _ = send(spark, b'{"model":"qwen"}', headers=USE)
         whole = b'{"choices":[%s],%s}' % (b"1," * 5000 + b"1", usage)
-        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(whole), whole))
+        wire.send(reply(whole))
         client.getresponse().read()
         client, wire = begin(spark, headers=USE)
         events = chunk(b"data: {}\n\n" * 900) + chunk(b"data: {%s}\n\ndata: [DONE]\n\n" % usage)
@@ -480,20 +386,16 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path: Path) -> Non
         client.getresponse().read()
         ask(spark, "POST", CHAT, {"model": "qwen", "n": 500}, USE)
         ask(spark, "GET", "/v1/models", listener="open")
-        figures = samples(spark)
-        anna = 'person="anna"'
-        assert figures[f'lockstep_gateway_requests_total{{model="qwen",{anna}}}'] == 2
-        assert figures[f'lockstep_gateway_tokens_total{{kind="prompt",model="qwen",{anna}}}'] == 14
-        completion = f'lockstep_gateway_tokens_total{{kind="completion",model="qwen",{anna}}}'
-        assert figures[completion] == 80
-        assert figures[f'lockstep_gateway_refusals_total{{{anna},reason="engine"}}'] == 1
-        assert figures['lockstep_gateway_refusals_total{person="-",reason="key"}'] == 1
-        assert figures['lockstep_gateway_first_byte_seconds_count{model="qwen"}'] == 2
-        assert figures['lockstep_gateway_running{model="qwen"}'] == 0
+        samples = ask(spark, "GET", "/metrics")[1].decode().splitlines()
+        assert {
+            'requests_total{model="qwen",person="anna"} 2.0',
+            'tokens_total{kind="prompt",model="qwen",person="anna"} 14.0',
+            'tokens_total{kind="completion",model="qwen",person="anna"} 80.0',
+            'refusals_total{person="anna",reason="engine"} 1.0',
+            'refusals_total{person="-",reason="key"} 1.0',
+            'first_byte_seconds_count{model="qwen"} 2.0',
+            'running{model="qwen"} 0.0',
+        } <= {sample.removeprefix("lockstep_gateway_") for sample in samples}
         spark.stop()
-        stored_usage = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
-        assert (
-            stored_usage["requests"],
-            stored_usage["prompt_tokens"],
-            stored_usage["refusals"],
-        ) == (2, 14, 1)
+        usage = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
+        assert (usage["requests"], usage["prompt_tokens"], usage["refusals"]) == (2, 14, 1)

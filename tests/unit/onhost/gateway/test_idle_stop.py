@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from a_switching_spark import SwitchingSpark
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lockstep.onhost.core import config
 from lockstep.onhost.gateway import switch_client
@@ -18,150 +17,87 @@ from lockstep.onhost.gateway.idle_stop import IdleState, IdleStop, IdleTime
 from lockstep.onhost.gateway.switch_queue import SwitchQueue
 from lockstep.onhost.records import watch_findings
 
+PAGE = "vllm:num_requests_running 0.0\nvllm:generation_tokens_total {}\n"
 QUIET = IdleState("qwen", since=100.0, counters={"tokens": 5.0})
-
-
-def idle(*looks: IdleState, every_s: float = 10.0) -> float:
-    """The seconds of rest at the last of these readings."""
-    idle_clock, idle_s = IdleTime(), 0.0
-    for number, look in enumerate(looks):
-        idle_s = idle_clock.idle_seconds(look, 1000.0 + number * every_s)
-    return idle_s
-
-
-def test_time_passes_while_nobody_asks():
-    assert idle(QUIET, QUIET, QUIET) == 20
+USED = replace(QUIET, counters={"tokens": 9.0})
+FRESH, OTHER = replace(QUIET, since=1005.0), replace(QUIET, hot="mistral")
+WATCHED = replace(QUIET, outstanding=1, is_watched=True)
+ANSWERED = replace(QUIET, counters={"tokens": 6.0}, is_watched=True)
 
 
 @pytest.mark.parametrize(
-    "busy",
+    ("looks", "idle_s"),
     [
-        replace(QUIET, running=1),
-        replace(QUIET, outstanding=1),
-        replace(QUIET, outstanding=None),
-        replace(QUIET, last_asked=1010.0),
+        ([QUIET, QUIET, QUIET], 20),
+        ([QUIET, replace(QUIET, running=1), QUIET], 10),
+        ([QUIET, replace(QUIET, outstanding=1), QUIET], 10),
+        ([QUIET, replace(QUIET, outstanding=None), QUIET], 10),
+        ([QUIET, replace(QUIET, last_asked=1010.0), QUIET], 10),
+        # A request of the engine's own port that came and went.
+        ([QUIET, USED, USED], 10),
+        # One that ended between two looks.
+        ([QUIET, replace(QUIET, last_asked=1004.0)], 6),
+        # A switch.
+        ([QUIET, FRESH, FRESH], 10),
+        ([QUIET, OTHER, OTHER], 10),
+        ([IdleState(None), IdleState(None)], 0),
+        # What the wedge watch asks is no request, and who asks meanwhile counts.
+        ([QUIET, WATCHED, ANSWERED, replace(ANSWERED, is_watched=False)], 30),
+        ([QUIET, replace(QUIET, running=1, is_watched=True)], 0),
     ],
 )
-def test_a_request_begins_the_time_anew(busy):
-    assert idle(QUIET, busy, QUIET) == 10
+def test_time_passes_while_nobody_asks(looks, idle_s):
+    """The looks are ten seconds apart."""
+    idle_clock = IdleTime()
+    times = [idle_clock.idle_seconds(look, 1000.0 + 10 * n) for n, look in enumerate(looks)]
+    assert times[-1] == idle_s
 
 
-def test_a_request_of_the_engines_own_port_that_came_and_went_begins_it_anew():
-    later_look = replace(QUIET, counters={"tokens": 9.0})
-    assert idle(QUIET, later_look, later_look) == 10
-
-
-def test_a_request_that_ended_between_two_looks_counts_from_its_end():
-    assert idle(QUIET, replace(QUIET, last_asked=1004.0)) == 6
-
-
-def test_a_fresh_switch_begins_it_anew():
-    assert idle(QUIET, replace(QUIET, since=1005.0), replace(QUIET, since=1005.0)) == 10
-    assert idle(QUIET, replace(QUIET, hot="mistral"), replace(QUIET, hot="mistral")) == 10
-
-
-def test_nothing_hot_rests_for_no_time():
-    assert idle(IdleState(None), IdleState(None)) == 0
-
-
-def test_what_the_wedge_watch_asks_is_no_request():
-    watch_look = replace(QUIET, outstanding=1, is_watched=True)
-    answer_look = replace(QUIET, counters={"tokens": 6.0}, is_watched=True)
-    assert idle(QUIET, watch_look, answer_look, replace(answer_look, is_watched=False)) == 30
-
-
-def test_who_asks_through_the_gateway_counts_while_the_watch_looks():
-    assert idle(QUIET, replace(QUIET, running=1, is_watched=True)) == 0
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 100)), min_size=1))
-def test_it_never_rests_longer_than_since_the_last_sign_of_a_request(looks):
-    idle_clock, now, last = IdleTime(), 1000.0, 1000.0
-    idle_clock.idle_seconds(QUIET, now)
-    for busy, seconds in looks:
-        now += seconds
-        last = now if busy else last
-        assert idle_clock.idle_seconds(replace(QUIET, running=int(busy)), now) == pytest.approx(
-            now - last
-        )
-
-
-@pytest.fixture
-def spark(spark):
-    spark.engine.metrics = page(1.0)
-    return spark
-
-
-def page(tokens: float) -> str:
-    return f"vllm:num_requests_running 0.0\nvllm:generation_tokens_total {tokens}\n"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def resting(spark: SwitchingSpark, clock: Clock) -> IdleStop:
+def idle_seconds_pass(
+    spark: SwitchingSpark, *steps: tuple[float, Callable[[], object]]
+) -> list[str]:
+    """Look once, and once more after each step's seconds and its deed; returns what is hot."""
+    now, spark.engine.metrics = 1000.0, PAGE.format(1)
     host = config.load_host(spark.paths.models)
     hot = HotModel(host, spark.paths)
     swaps = SwitchQueue(
-        hot,
-        host,
-        GatewayConfiguration("spark1", ()),
-        spark.paths,
+        *(hot, host, GatewayConfiguration("spark1", ()), spark.paths),
         switch=lambda model, person: switch_client.request_switch(model, person, spark.socket),
     )
-    return IdleStop(hot, host, swaps, 60.0, spark.paths, clock)
+    idle_stop = IdleStop(hot, host, swaps, 60.0, spark.paths, lambda: now)
+
+    async def look() -> None:
+        nonlocal now
+        await idle_stop.stop_idle_model()
+        for seconds, deed in steps:
+            now += seconds
+            deed()
+            await idle_stop.stop_idle_model()
+
+    asyncio.run(look())
+    return spark.hot
 
 
 def test_a_model_without_requests_is_let_go_by_an_ordinary_switch(spark, capsys):
-    async def story() -> None:
-        clock = Clock()
-        idle_switch = resting(spark, clock)
-        await idle_switch.stop_idle_model()
-        clock.now += 59
-        await idle_switch.stop_idle_model()
-        assert spark.hot == ["mistral"]
-        clock.now += 1
-        await idle_switch.stop_idle_model()
-
-    asyncio.run(story())
-    assert spark.hot == []
+    hot_models = []
+    idle_seconds_pass(spark, (59, lambda: None), (1, lambda: hot_models.extend(spark.hot)))
+    assert (hot_models, spark.hot) == (["mistral"], [])
     assert any(call.endswith("--worker none the gateway") for call in spark.systemd.calls)
     message = "lockstep gateway: mistral had no request for 60 s: no model is hot"
     assert message in capsys.readouterr().out
 
 
-def test_the_watchs_own_token_is_told_apart(spark):
+@pytest.mark.parametrize(("asked_at", "hot"), [(0.0, ["mistral"]), (1055.0, [])])
+def test_the_watchs_own_token_is_told_apart(spark, asked_at, hot):
     """By the watch's record, which it writes before it asks."""
 
-    async def story(asked_at: float) -> list[str]:
-        clock = Clock()
-        idle_switch = resting(spark, clock)
-        await idle_switch.stop_idle_model()
-        clock.now += 59
+    def watch() -> None:
         watch_findings.save(spark.paths, watch_findings.WedgeRecord(asked_at=asked_at))
-        spark.engine.metrics = page(2.0 + asked_at)
-        await idle_switch.stop_idle_model()
-        clock.now += 30
-        await idle_switch.stop_idle_model()
-        return spark.hot
+        spark.engine.metrics = PAGE.format(2)
 
-    assert asyncio.run(story(0.0)) == ["mistral"]
-    assert asyncio.run(story(1055.0)) == []
+    assert idle_seconds_pass(spark, (59, watch), (30, lambda: None)) == hot
 
 
 def test_a_rank_that_answers_nobody_is_left_to_its_first_member(spark):
     spark.tell("mistral", engine_url=None, url="")
-
-    async def story() -> None:
-        clock = Clock()
-        idle_switch = resting(spark, clock)
-        for _ in range(3):
-            await idle_switch.stop_idle_model()
-            clock.now += 100
-
-    asyncio.run(story())
-    assert spark.hot == ["mistral"]
+    assert idle_seconds_pass(spark, (100, lambda: None), (100, lambda: None)) == ["mistral"]

@@ -39,12 +39,9 @@ class AHost:
         monkeypatch.setattr("syslog.syslog", lambda _, line: self.journal.append(line))
         monkeypatch.setenv("SUDO_USER", "spark")
 
-    def take(self, *entries: object) -> int:
-        """Run the program with entries on standard input; returns its exit code."""
-        return self.run_with_input(json.dumps({"keys": entries}))
-
-    def run_with_input(self, text: str) -> int:
-        """Run the program with a text on standard input; returns its exit code."""
+    def take(self, *entries: object, text: str | None = None) -> int:
+        """Run the program with entries, or a text, on standard input; returns its exit code."""
+        text = json.dumps({"keys": entries}) if text is None else text
         self._monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         return keys_program.main(["take"], self.path, self.totals)
 
@@ -59,9 +56,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AHost:
     return AHost(tmp_path, monkeypatch)
 
 
-def test_the_later_change_of_a_person_stands(host: AHost) -> None:
+def test_the_later_change_of_a_person_stands_in_a_file_for_root_and_the_gateway_only(host):
     assert host.take(ANNA, BEN) == 0
     assert host.entries == [ANNA, BEN]
+    assert host.path.stat().st_mode & 0o777 == 0o640
+    assert host.path.parent.stat().st_mode & 0o777 == 0o750
     host.take(REVOKED)
     assert host.entries == [REVOKED, BEN]
     host.take(ANNA)
@@ -73,13 +72,7 @@ def test_the_later_change_of_a_person_stands(host: AHost) -> None:
     ]
 
 
-def test_the_file_is_for_root_and_the_gateway_only(host: AHost) -> None:
-    host.take(ANNA)
-    assert host.path.stat().st_mode & 0o777 == 0o640
-    assert host.path.parent.stat().st_mode & 0o777 == 0o750
-
-
-def test_what_is_here_already_is_not_written(host: AHost) -> None:
+def test_what_is_here_already_is_not_written(host):
     host.take(ANNA)
     earlier_inode = host.path.stat().st_ino
     host.take(ANNA)
@@ -87,9 +80,7 @@ def test_what_is_here_already_is_not_written(host: AHost) -> None:
     assert len(host.journal) == 1
 
 
-def test_it_says_what_stands_and_what_was_asked(
-    host: AHost, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_what_stands_and_what_was_asked(host, capsys):
     usage_counts = usage_totals.Usage(host.totals)
     usage_counts.add_usage("anna", requests=2, refusals=1)
     usage_counts.write_changed_totals()
@@ -108,15 +99,15 @@ def test_it_says_what_stands_and_what_was_asked(
     ["", "lk-a-key-by-mistake", json.dumps({"keys": [{**ANNA, "person": "../x"}]})],
     ids=("nothing", "key", "name"),
 )
-def test_what_is_no_entry_changes_nothing_and_is_not_repeated(host: AHost, text: str) -> None:
+def test_what_is_no_entry_changes_nothing_and_is_not_repeated(host, text):
     with pytest.raises(errors.Problem) as error:
-        host.run_with_input(text)
+        host.take(text=text)
     assert str(error.value).startswith("standard input: ")
     assert "lk-" not in str(error.value)
     assert not host.path.exists()
 
 
-def test_a_broken_file_is_not_replaced(host: AHost) -> None:
+def test_a_broken_file_is_not_replaced(host):
     host.take(ANNA)
     host.path.write_text("{")
     with pytest.raises(errors.Problem, match="expected a JSON document"):
@@ -124,7 +115,7 @@ def test_a_broken_file_is_not_replaced(host: AHost) -> None:
     assert host.path.read_text() == "{"
 
 
-def test_without_a_gateway_nothing_is_made(host: AHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gateway_nothing_is_made(host, monkeypatch):
     monkeypatch.setattr(keys, "ACCOUNT", "no-such-group")
     with pytest.raises(errors.Problem, match="no gateway is here"):
         host.take(ANNA)

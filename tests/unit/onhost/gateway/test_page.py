@@ -31,8 +31,12 @@ class CountedFacts:
         return {"host": "spark1", "looks": self.looks}
 
 
-def make_page(facts: CountedFacts, **more: Any) -> page.Page:
-    return page.Page(cast(Facts, facts), **more)
+def make_page(**more: Any) -> page.Page:
+    return page.Page(cast(Facts, CountedFacts()), **more)
+
+
+def status(whole: page.Page, **more: Any) -> Any:
+    return json.loads(bytes(asyncio.run(whole.status(page_request(), ANNA, **more)).body))
 
 
 def page_request(query: str = "", accept: str = "application/json") -> Request:
@@ -41,7 +45,7 @@ def page_request(query: str = "", accept: str = "application/json") -> Request:
     return Request({**scope, "headers": headers})
 
 
-def test_only_the_pages_own_script_and_styles_may_run() -> None:
+def test_only_the_pages_own_script_and_styles_may_run_and_it_needs_no_others():
     text = render_template("page/gateway.html.j2")
     policy = page.content_security_policy(text)
     for kind in ("script", "style"):
@@ -51,12 +55,9 @@ def test_only_the_pages_own_script_and_styles_may_run() -> None:
     assert policy.count("sha256-") == text.count("<style>") + text.count("<script>") == 3
     assert "unsafe" not in policy and "http" not in policy and "default-src 'none'" in policy
 
-
-def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses() -> None:
-    text = render_template("page/gateway.html.j2")
-    # The link to Open WebUI is one to this host.
-    own = ("http://www.w3.org/2000/svg", "http://${location.hostname}:")
-    foreign = text.replace(own[0], "").replace(own[1], "")
+    # It holds nothing of elsewhere. The link to Open WebUI is one to this host.
+    for own in ("http://www.w3.org/2000/svg", "http://${location.hostname}:"):
+        text = text.replace(own, "")
     for word in (
         "http:",
         "https:",
@@ -67,61 +68,44 @@ def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses
         " onclick=",
         "innerHTML",
     ):
-        assert word not in foreign, word
+        assert word not in text, word
 
 
-def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path) -> None:
-    html = tmp_path / "gateway.html"
-    html.write_text("<script>1</script>")
-    answer = asyncio.run(make_page(CountedFacts(), path=html).page(page_request()))
-    assert (answer.status_code, bytes(answer.body)) == (200, b"<script>1</script>")
-    assert answer.headers["content-security-policy"] == page.content_security_policy(
-        "<script>1</script>"
-    )
+def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path):
+    html, script = tmp_path / "gateway.html", "<script>1</script>"
+    absent_page = asyncio.run(make_page(path=html).page(page_request()))
+    assert absent_page.status_code == 503
+    assert b"run the deploy again" in bytes(absent_page.body)
+    html.write_text(script)
+    answer = asyncio.run(make_page(path=html).page(page_request()))
+    assert (answer.status_code, bytes(answer.body)) == (200, script.encode())
+    assert answer.headers["content-security-policy"] == page.content_security_policy(script)
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_page_that_the_deploy_did_not_write_says_so(tmp_path) -> None:
-    answer = asyncio.run(make_page(CountedFacts(), path=tmp_path / "no.html").page(page_request()))
-    assert answer.status_code == 503 and b"run the deploy again" in bytes(answer.body)
+def test_facts_are_one_document_with_the_person_who_asked_and_the_peers():
+    peer_facts = {"spark2": {"fault": "no answer"}}
 
-
-def test_facts_are_one_document_with_the_person_who_asked() -> None:
-    answer = asyncio.run(make_page(CountedFacts()).status(page_request(), ANNA))
-    assert json.loads(bytes(answer.body)) == {
-        "host": "spark1",
-        "looks": 1,
-        "you": {"name": "anna", "role": "operate"},
-    }
-
-
-def test_peers_are_told_beside_this_host() -> None:
     async def peers() -> dict[str, Any]:
-        return {"spark2": {"fault": "no answer"}}
+        return peer_facts
 
-    whole = make_page(CountedFacts(), peers=peers)
-    answer = asyncio.run(whole.status(page_request(), BOB))
-    assert json.loads(bytes(answer.body))["peers"] == {"spark2": {"fault": "no answer"}}
-    # To another gateway, which asks that host itself.
-    assert "peers" not in json.loads(
-        bytes(asyncio.run(whole.status(page_request(), BOB, alone=True)).body)
-    )
+    whole, you = make_page(peers=peers), {"name": "anna", "role": "operate"}
+    expected = {"host": "spark1", "looks": 1, "you": you, "peers": peer_facts}
+    assert status(whole) == expected
+    # Another gateway asks that host itself.
+    assert "peers" not in status(whole, alone=True)
+    assert "peers" not in status(make_page())
 
 
 @pytest.mark.parametrize(("query", "accept"), [("stream", "*/*"), ("", "text/event-stream")])
-def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(
-    query: str, accept: str, monkeypatch
-) -> None:
+def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(query, accept, monkeypatch):
     monkeypatch.setattr(page, "FRESH_S", 3600.0)
 
     async def watch_page() -> None:
-        facts = CountedFacts()
-        whole = make_page(facts)
-        answers = [
-            await whole.status(page_request(query, accept), person) for person in (ANNA, BOB)
-        ]
-        streams = []
-        for answer in answers:
+        facts, streams = CountedFacts(), []
+        whole = page.Page(cast(Facts, facts))
+        for person in (ANNA, BOB):
+            answer = await whole.status(page_request(query, accept), person)
             assert isinstance(answer, StreamingResponse)
             assert answer.media_type == "text/event-stream"
             streams.append(cast(Any, answer.body_iterator))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from an_identity import give_identity
+from event_loop import in_event_loop
 
 from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import errors, layout
@@ -63,37 +63,19 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> layout.Paths:
 
 
 @asynccontextmanager
-async def listening(
-    peer: StandInPeer, gateway: PeerGateway, paths: layout.Paths
-) -> AsyncIterator[PeerGateway]:
-    """Let a stand-in answer at a gateway's address; yields the gateway with its port."""
-    own = GatewayConfiguration(peer.certificate or gateway.name, (), peers=(gateway,))
-    tls = peer_gateways.server_context(own, paths)
-    server = await asyncio.start_server(peer.answer, gateway.address, 0, ssl=tls)
-    try:
-        yield replace(gateway, port=server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-
-
-#: Runs a check against gateways called spark2, spark3 …
-RunCheck = Callable[..., None]
-
-
-@pytest.fixture
-def run_check(identities: layout.Paths) -> RunCheck:
-    async def run(check: Callable[[Peers], Awaitable[None]], *stand_ins: StandInPeer) -> None:
-        async with AsyncExitStack() as stack:
-            gateways = [
-                await stack.enter_async_context(
-                    listening(peer, PeerGateway(f"spark{n}", f"127.0.0.{n}", 0), identities)
-                )
-                for n, peer in enumerate(stand_ins, 2)
-            ]
-            own = GatewayConfiguration("spark1", (), peers=tuple(gateways))
-            await check(Peers(own, peer_gateways.client_context(own, identities)))
-
-    return lambda *arguments: asyncio.run(asyncio.wait_for(run(*arguments), 180))
+async def peers_of(identities: layout.Paths, *stand_ins: StandInPeer) -> AsyncIterator[Peers]:
+    """The peers of spark1, which are spark2, spark3 …"""
+    with ExitStack() as stack:
+        gateways = []
+        for n, peer in enumerate(stand_ins, 2):
+            place = PeerGateway(f"spark{n}", f"127.0.0.{n}", 0)
+            own_gateway = GatewayConfiguration(peer.certificate or place.name, (), peers=(place,))
+            tls = peer_gateways.server_context(own_gateway, identities)
+            server = await asyncio.start_server(peer.answer, place.address, 0, ssl=tls)
+            stack.callback(server.close)
+            gateways.append(replace(place, port=server.sockets[0].getsockname()[1]))
+        own = GatewayConfiguration("spark1", (), peers=tuple(gateways))
+        yield Peers(own, peer_gateways.client_context(own, identities))
 
 
 @pytest.fixture(autouse=True)
@@ -102,81 +84,65 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_gateways, "ANSWER_S", 180.0)
 
 
-def names(asked_peers: list[PeerGateway]) -> list[str]:
-    return [peer.name for peer in asked_peers]
+async def serving(peers: Peers, name: str, **more: bool) -> list[str]:
+    return [peer.name for peer in await peers.gateways_serving(name, **more)]
 
 
-def silent(asked_peers: Peers) -> list[str]:
-    return [name for name, peer in asked_peers._states.items() if peer.silent]
-
-
-def headers(**changes: str | None) -> list[tuple[bytes, bytes]]:
-    """The headers of another gateway's request; None leaves a header out."""
-    values = {PEER_PERSON: "anna", PEER_ROLE: "operate"}
-    values |= {"x-lockstep-" + name: value for name, value in changes.items()}  # type: ignore[misc]
-    return [(name.encode(), value.encode()) for name, value in values.items() if value is not None]
-
-
-def test_the_models_of_others_are_listed_once_with_their_host(run_check: RunCheck) -> None:
+@in_event_loop
+async def test_the_models_of_others_are_listed_once_with_their_host(identities):
     peer = StandInPeer([model("qwen"), model("mistral", "cold"), model("only-there", "cold")])
-
-    async def check(asked_peers: Peers) -> None:
+    async with peers_of(identities, peer) as asked_peers:
         own = [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
-        models = {
-            entry["id"]: entry["lockstep"] for entry in await asked_peers.models_with_peers(own)
-        }
+        listed_models = await asked_peers.models_with_peers(own)
+        models = {entry["id"]: entry["lockstep"] for entry in listed_models}
         peer_state = {"host": "spark2", "state": "hot", "hot": True}
-        assert models["qwen"] == {
-            **{"state": "cold", "hot": False, "host": "spark1"},
-            "peers": [peer_state],
-        }
+        assert models["qwen"] == own[0]["lockstep"] | {"peers": [peer_state]}
         assert models["mistral"]["hot"] and not models["mistral"]["peers"][0]["hot"]
         assert models["only-there"] == {"state": "cold", "hot": False, "host": "spark2"}
         assert own == [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
 
-    run_check(check, peer)
 
-
-def test_of_others_with_one_model_the_hot_one_is_the_entry(run_check: RunCheck) -> None:
-    async def check(asked_peers: Peers) -> None:
-        (entry,) = await asked_peers.models_with_peers([])
+@in_event_loop
+async def test_of_others_with_one_model_the_hot_one_is_the_entry(identities):
+    alias = model("auto")
+    alias["lockstep"]["alias_of"] = "qwen"
+    async with peers_of(
+        identities, StandInPeer([model("qwen", "cold")]), StandInPeer([alias, model("qwen")])
+    ) as asked_peers:
+        (entry, _) = await asked_peers.models_with_peers([])
         assert entry["lockstep"]["host"] == "spark3"
         assert entry["lockstep"]["peers"] == [{"host": "spark2", "state": "cold", "hot": False}]
-        assert names(await asked_peers.gateways_serving("qwen")) == ["spark3"]
-        assert names(await asked_peers.gateways_serving("qwen", cold=True)) == [
-            "spark3",
-            "spark2",
-        ]
+        assert await serving(asked_peers, "qwen") == ["spark3"]
+        assert await serving(asked_peers, "qwen", cold=True) == ["spark3", "spark2"]
         assert await asked_peers.gateways_serving("another", cold=True) == []
+        # By the model's own name, not an alias.
+        assert await asked_peers.hot_model_by_peer() == {"spark2": "", "spark3": "qwen"}
 
-    run_check(check, StandInPeer([model("qwen", "cold")]), StandInPeer([model("qwen")]))
 
-
-def test_they_are_asked_seldom(run_check: RunCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_event_loop
+async def test_they_are_asked_seldom_and_after_a_failed_request_none_is_sent_there(
+    identities, monkeypatch
+):
     monkeypatch.setattr(peer_gateways, "FRESH_S", 3600.0)
     peer = StandInPeer([model("qwen")])
-
-    async def check(asked_peers: Peers) -> None:
+    async with peers_of(identities, peer, StandInPeer([model("qwen")])) as asked_peers:
         for _ in range(5):
-            await asked_peers.gateways_serving("qwen")
+            first, second = await asked_peers.gateways_serving("qwen")
         (request,) = peer.requests
         assert request.startswith("GET /v1/models ")
         assert f"{PEER_PERSON}: spark1" in request
-
-    run_check(check, peer)
+        asked_peers.mark_failed(first)
+        assert await asked_peers.gateways_serving("qwen") == [second]
 
 
 @pytest.mark.parametrize("fault", ["silent", "refuses", "nonsense"])
-def test_one_that_gives_no_answer_holds_nothing_and_is_named(
-    run_check: RunCheck,
-    fault: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@in_event_loop
+async def test_one_that_gives_no_answer_holds_nothing_and_is_named(
+    identities, fault, capfd, monkeypatch
+):
     peer, other_peer = StandInPeer([model("qwen")]), StandInPeer([model("qwen")])
-
-    async def check(asked_peers: Peers) -> None:
-        assert names(await asked_peers.gateways_serving("qwen")) == ["spark2", "spark3"]
+    async with peers_of(identities, peer, other_peer) as asked_peers:
+        assert await serving(asked_peers, "qwen") == ["spark2", "spark3"]
         if fault == "silent":
             monkeypatch.setattr(peer_gateways, "ANSWER_S", 2.0)
             peer.silent = True
@@ -186,116 +152,74 @@ def test_one_that_gives_no_answer_holds_nothing_and_is_named(
             peer.models = [{"id": "qwen", "lockstep": {"host": "spark2"}}]
         for value in asked_peers._states.values():
             value.last_asked = float("-inf")
-        assert names(await asked_peers.gateways_serving("qwen", cold=True)) == ["spark3"]
-        assert silent(asked_peers) == ["spark2"]
+        assert await serving(asked_peers, "qwen", cold=True) == ["spark3"]
         # Its last word is too old to switch by.
         assert await asked_peers.hot_model_by_peer() == {"spark2": None, "spark3": "qwen"}
         (entry,) = await asked_peers.models_with_peers([])
         assert entry["lockstep"]["host"] == "spark3"
         assert entry["lockstep"]["peers"] == [{"host": "spark2", "state": "silent", "hot": False}]
-
-    run_check(check, peer, other_peer)
     output = capfd.readouterr()
     assert "spark2 does not answer" in output.out + output.err
 
 
-def test_a_silent_one_is_not_waited_for_again(
-    run_check: RunCheck, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_event_loop
+async def test_a_silent_one_is_not_waited_for_again_and_comes_back(identities, monkeypatch):
     monkeypatch.setattr(peer_gateways, "ANSWER_S", 0.2)
     peer = StandInPeer([model("qwen")], silent=True)
-
-    async def check(asked_peers: Peers) -> None:
-        assert await asked_peers.gateways_serving("qwen") == []
-        # Would wait an hour, if it waited.
-        monkeypatch.setattr(peer_gateways, "ANSWER_S", 3600.0)
-        monkeypatch.setattr(peer_gateways, "FRESH_S", 0.0)
-        assert await asked_peers.gateways_serving("qwen") == []
-
-    run_check(check, peer)
-
-
-def test_one_that_was_silent_comes_back(
-    run_check: RunCheck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peer_gateways, "ANSWER_S", 0.2)
-    peer = StandInPeer([model("qwen")], silent=True)
-
-    async def check(asked_peers: Peers) -> None:
+    async with peers_of(identities, peer) as asked_peers:
         assert await asked_peers.gateways_serving("qwen") == []
         assert await asked_peers.hot_model_by_peer() == {"spark2": None}
         monkeypatch.setattr(peer_gateways, "FRESH_S", 0.0)
+        # It is asked in the background.
+        assert await asked_peers.gateways_serving("qwen") == []
         peer.silent = False
         while not await asked_peers.gateways_serving("qwen"):
             await asyncio.sleep(0)
-        assert silent(asked_peers) == []
-
-    run_check(check, peer)
-
-
-def test_after_a_failed_request_none_is_sent_there(run_check: RunCheck) -> None:
-    async def check(asked_peers: Peers) -> None:
-        first, second = await asked_peers.gateways_serving("qwen")
-        asked_peers.mark_failed(first)
-        assert await asked_peers.gateways_serving("qwen") == [second]
-
-    run_check(check, StandInPeer([model("qwen")]), StandInPeer([model("qwen")]))
-
-
-def test_a_request_of_a_gateway_names_one_person_with_a_role(run_check: RunCheck) -> None:
-    async def check(asked_peers: Peers) -> None:
-        assert asked_peers.caller_of(headers()) == Person("anna", "operate")
-        assert asked_peers.caller_of(
-            asked_peers.forwarding_headers(Person("bert", "use"))
-        ) == Person("bert", "use")
-        for wrong in (
-            headers(role="root"),
-            headers(role=None),
-            headers(person="a b"),
-            headers(person=""),
-            [*headers(), (PEER_ROLE.encode(), b"use")],
-        ):
-            assert asked_peers.caller_of(wrong) is None
-
-    run_check(check, StandInPeer())
-
-
-def test_one_with_the_certificate_of_another_host_is_sent_nothing(
-    run_check: RunCheck, capfd: pytest.CaptureFixture[str]
-) -> None:
-    impostor = StandInPeer([model("qwen")], certificate="spark3")
-
-    async def check(asked_peers: Peers) -> None:
+        # Would wait an hour, if it waited.
+        peer.silent = True
+        asked_peers.mark_failed(asked_peers._states["spark2"].peer)
+        monkeypatch.setattr(peer_gateways, "ANSWER_S", 3600.0)
         assert await asked_peers.gateways_serving("qwen") == []
 
-    run_check(check, impostor)
+
+def test_a_request_of_a_gateway_names_one_person_with_a_role():
+    peers, anna, bert = (
+        Peers(GatewayConfiguration("spark1", ())),
+        Person("anna", "operate"),
+        Person("bert", "use"),
+    )
+    person, role = peers.forwarding_headers(anna)
+    assert (person, role) == ((PEER_PERSON.encode(), b"anna"), (PEER_ROLE.encode(), b"operate"))
+    assert peers.caller_of([person, role]) == anna
+    assert peers.caller_of(peers.forwarding_headers(bert)) == bert
+    for wrong in (
+        [person],
+        [person, (role[0], b"root")],
+        [(person[0], b"a b"), role],
+        [(person[0], b""), role],
+        [person, role, (role[0], b"use")],
+    ):
+        assert peers.caller_of(wrong) is None
+
+
+@in_event_loop
+async def test_one_with_the_certificate_of_another_host_is_sent_nothing(identities, capfd):
+    impostor = StandInPeer([model("qwen")], certificate="spark3")
+    async with peers_of(identities, impostor) as asked_peers:
+        assert await asked_peers.gateways_serving("qwen") == []
     assert impostor.requests == []
     expected = "expected lockstep:gateway:spark2, found lockstep:gateway:spark3"
     assert expected in " ".join(capfd.readouterr())
 
 
-def test_without_its_certificate_a_gateway_with_peers_does_not_start(tmp_path: Path) -> None:
-    paths = layout.Paths(tmp_path)
-    alone = GatewayConfiguration("spark1", ())
+def test_without_its_certificate_a_gateway_with_peers_does_not_start(tmp_path):
+    paths, alone = layout.Paths(tmp_path), GatewayConfiguration("spark1", ())
     assert peer_gateways.client_context(alone, paths) is None
+    with_peer = replace(alone, peers=(PeerGateway("spark2", "127.0.0.1", 1),))
     with pytest.raises(errors.Problem, match=r"peer-gateway-spark1\.pem.*run the deploy"):
-        peer_gateways.server_context(
-            replace(alone, peers=(PeerGateway("spark2", "127.0.0.1", 1),)), paths
-        )
+        peer_gateways.server_context(with_peer, paths)
 
 
-def test_an_address_of_ipv6_is_an_url() -> None:
-    assert (
-        peer_gateways.peer_url(PeerGateway("spark2", "fd00::2", 8090)) == "https://[fd00::2]:8090"
-    )
-
-
-def test_what_is_hot_elsewhere_is_known_by_the_models_own_name(run_check: RunCheck) -> None:
-    alias = model("auto")
-    alias["lockstep"]["alias_of"] = "qwen"
-    resting, busy = StandInPeer([model("qwen", "cold")]), StandInPeer([alias, model("qwen")])
-
-    async def check(peers: Peers) -> None:
-        assert await peers.hot_model_by_peer() == {"spark2": "", "spark3": "qwen"}
-
-    run_check(check, resting, busy)
+def test_an_address_of_ipv6_is_an_url():
+    url = peer_gateways.peer_url(PeerGateway("spark2", "fd00::2", 8090))
+    assert url == "https://[fd00::2]:8090"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from event_loop import in_event_loop
 from uvicorn.server import ServerState
 
 from lockstep.onhost.gateway import server
@@ -29,7 +30,7 @@ class Closing(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if self.is_closed:
-            raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
+            raise RuntimeError("the handler is closed")
         self.chunks.append(bytes(data))
 
     def is_closing(self) -> bool:
@@ -43,7 +44,7 @@ class Closing(asyncio.Transport):
 
     def resume_reading(self) -> None:
         if self.is_closed:
-            raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
+            raise RuntimeError("the handler is closed")
 
 
 def connect_to(application: Any) -> tuple[server.Protocol, Closing]:
@@ -75,83 +76,67 @@ async def events(answer: EngineAnswer, send: gateway_answers.Send) -> None:
 
 @pytest.mark.parametrize("in_line", [0, 1, 2])
 @pytest.mark.parametrize("sending", [whole, events])
-def test_what_is_sent_to_a_client_that_is_gone_goes_nowhere_and_is_no_error(
-    sending: Any, in_line: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> tuple[list[str], list[bytes]]:
-        has_started, client_left, event_types = asyncio.Event(), asyncio.Event(), []
+@in_event_loop
+async def test_what_is_sent_to_a_client_that_is_gone_goes_nowhere_and_is_no_error(
+    sending, in_line, caplog
+):
+    has_started, client_left, event_types = asyncio.Event(), asyncio.Event(), []
 
-        async def application(scope: Any, receive: Any, send: Any) -> None:
-            answer = EngineAnswer(send, "openai", 0.001)
-            has_started.set()
-            await client_left.wait()
-            await sending(answer, send)
-            event_types.append((await receive())["type"])
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        answer = EngineAnswer(send, "openai", 0.001)
+        has_started.set()
+        await client_left.wait()
+        await sending(answer, send)
+        event_types.append((await receive())["type"])
 
-        protocol, transport = connect_to(application)
-        protocol.data_received(GET * (1 + in_line))
-        await has_started.wait()
-        earlier_chunks = list(transport.chunks)
-        leave(protocol, transport)
-        client_left.set()
-        await asyncio.gather(*protocol.tasks)
-        assert transport.chunks == earlier_chunks
-        return event_types
-
-    assert asyncio.run(scenario()) == ["http.disconnect"]
+    protocol, transport = connect_to(application)
+    protocol.data_received(GET * (1 + in_line))
+    await has_started.wait()
+    earlier_chunks = list(transport.chunks)
+    leave(protocol, transport)
+    client_left.set()
+    await asyncio.gather(*protocol.tasks)
+    assert transport.chunks == earlier_chunks
+    assert event_types == ["http.disconnect"]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_no_request_begins_on_a_connection_that_is_being_closed() -> None:
+@in_event_loop
+async def test_no_request_begins_on_a_connection_that_is_being_closed():
     request_paths: list[str] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         request_paths.append(scope["path"])
 
-    async def scenario() -> list[bytes]:
-        protocol, transport = connect_to(application)
-        protocol.data_received(GET.replace(b"/", b"/" + b"x" * server.LONGEST_HEAD, 1) + GET * 2)
-        leave(protocol, transport)
-        await asyncio.gather(*protocol.tasks)
-        return transport.chunks
-
-    chunks = asyncio.run(scenario())
-    assert [chunk.partition(b"\r\n")[0] for chunk in chunks] == [
-        b"HTTP/1.1 431 Request Header Fields Too Large"
-    ]
+    protocol, transport = connect_to(application)
+    protocol.data_received(GET.replace(b"/", b"/" + b"x" * server.LONGEST_HEAD, 1) + GET * 2)
+    leave(protocol, transport)
+    await asyncio.gather(*protocol.tasks)
+    (chunk,) = transport.chunks
+    assert chunk.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert request_paths == []
 
 
-def test_many_offers_of_another_protocol_in_line_are_read_one_by_one() -> None:
+@in_event_loop
+async def test_many_offers_of_another_protocol_in_line_are_read_one_by_one():
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await receive()
 
-    async def scenario() -> int:
-        protocol, transport = connect_to(application)
-        protocol.data_received(
-            GET.replace(b"\nhost", b"\nconnection: upgrade\r\nupgrade: h2c\r\nhost") * 5000
-        )
-        waiting = len(protocol.pipeline)
-        leave(protocol, transport)
-        await asyncio.gather(*protocol.tasks)
-        return waiting
-
-    assert asyncio.run(scenario()) == 4999
+    protocol, transport = connect_to(application)
+    offer = GET.replace(b"\nhost", b"\nconnection: upgrade\r\nupgrade: h2c\r\nhost")
+    protocol.data_received(offer * 5000)
+    assert len(protocol.pipeline) == 4999
+    leave(protocol, transport)
+    await asyncio.gather(*protocol.tasks)
 
 
-def test_who_came_just_before_the_end_is_answered() -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await gateway_answers.json_response({})(scope, receive, send)
-
-    async def scenario() -> tuple[bool, list[bytes], bool]:
-        protocol, transport = connect_to(application)
-        protocol.shutdown()
-        waits = not transport.closing
-        protocol.data_received(GET)
-        await asyncio.gather(*protocol.tasks)
-        protocol.shutdown()
-        return waits, transport.chunks, transport.closing
-
-    waits, chunks, closes = asyncio.run(scenario())
-    assert waits and closes
-    assert chunks[0].startswith(b"HTTP/1.1 200 ")
+@in_event_loop
+async def test_who_came_just_before_the_end_is_answered():
+    protocol, transport = connect_to(gateway_answers.json_response({}))
+    protocol.shutdown()
+    assert not transport.closing
+    protocol.data_received(GET)
+    await asyncio.gather(*protocol.tasks)
+    protocol.shutdown()
+    assert transport.closing
+    assert transport.chunks[0].startswith(b"HTTP/1.1 200 ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from event_loop import in_event_loop
 
 from lockstep.onhost.gateway import switch_client
 
@@ -13,25 +14,22 @@ async def every(*words, path) -> list[dict]:
     return [message async for message in switch_client.request_switch(*words, path)]
 
 
-def test_without_the_socket_the_answer_names_its_unit(tmp_path):
-    (end,) = asyncio.run(every("qwen", "anna", path=tmp_path / "none.sock"))
-
+@in_event_loop
+async def test_without_the_socket_the_answer_names_its_unit(tmp_path):
+    (end,) = await every("qwen", "anna", path=tmp_path / "none.sock")
     assert end["code"] == 1
     assert "No such file or directory" in end["said"]
     assert end["said"].endswith("Remedy: systemctl status lockstep-gateway-switch.socket")
 
 
 @pytest.mark.parametrize("answer_bytes", [b"", b"no JSON\n", b'{"phase": "stop", "line": "x"}\n'])
-def test_an_answer_without_an_end_says_that_the_end_is_not_known(tmp_path, answer_bytes):
-    path = tmp_path / "odd.sock"
+@in_event_loop
+async def test_an_answer_without_an_end_says_that_the_end_is_not_known(tmp_path, answer_bytes):
+    async def answer(reader, writer):
+        await reader.readline()
+        writer.write(answer_bytes)
+        writer.close()
 
-    async def run() -> list[dict]:
-        async def answer(reader, writer):
-            await reader.readline()
-            writer.write(answer_bytes)
-            writer.close()
-
-        async with await asyncio.start_unix_server(answer, path):
-            return await every("qwen", "anna", path=path)
-
-    assert asyncio.run(run())[-1]["code"] == 141
+    async with await asyncio.start_unix_server(answer, path := tmp_path / "odd.sock"):
+        messages = await every("qwen", "anna", path=path)
+    assert messages[-1]["code"] == 141

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from a_switching_spark import UNITS, SwitchingSpark
+from event_loop import in_event_loop
 
 from lockstep.onhost.core import config, runner, switch_lock
 from lockstep.onhost.gateway import switch_client
@@ -22,9 +23,7 @@ PAGE = 'vllm:num_requests_running{{x="0"}} {running}\nvllm:generation_tokens_tot
 class GatewayPart:
     """The gateway's part: the hot model, and incoming requests."""
 
-    def __init__(
-        self, spark: SwitchingSpark, least_hot_s: float = 0.0, peers: object = None
-    ) -> None:
+    def __init__(self, spark: SwitchingSpark, least_hot_s: float, peers: object) -> None:
         host = config.load_host(spark.paths.models)
         self.hot = HotModel(host, spark.paths)
         self.switch_models: list[str] = []
@@ -38,7 +37,7 @@ class GatewayPart:
         self.swaps = SwitchQueue(self.hot, host, gateway, spark.paths, peers, switch)
 
     async def wait_for_looks(self) -> None:
-        """Wait until waiting requests were looked at three times more."""
+        """Wait until somebody waits, and waiting requests were looked at three times more."""
         look, looks = self.hot.refresh_unit_states, 0
 
         async def count_look() -> None:
@@ -46,12 +45,13 @@ class GatewayPart:
             looks += 1
             await look()
 
+        await until(lambda: self.swaps.waiting_by_model)
         self.hot.refresh_unit_states = count_look
         await until(lambda: looks > 3)
         self.hot.refresh_unit_states = look
 
     async def request(self, model: str, may_answer: asyncio.Event | None = None) -> str:
-        """The answer to a request, which takes until `answered`."""
+        """The answer to a request, which takes until `may_answer`."""
         try:
             async with self.swaps.hold_hot_model(model, "anna"):
                 by = self.hot.serving_variant(model)
@@ -63,13 +63,17 @@ class GatewayPart:
         except TurnRefusal as error:
             return error.words
 
+    def begin(self, model: str, may_answer: asyncio.Event | None = None) -> asyncio.Task[str]:
+        return asyncio.create_task(self.request(model, may_answer))
 
-def run(coroutine):
-    async def run_within_limit():
-        async with asyncio.timeout(180):
-            return await coroutine
 
-    return asyncio.run(run_within_limit())
+async def a_gateway(
+    spark: SwitchingSpark, least_hot_s: float = 0.0, peers: object = None
+) -> GatewayPart:
+    """A gateway that knows what is hot."""
+    gateway = GatewayPart(spark, least_hot_s, peers)
+    await gateway.hot.refresh_unit_states()
+    return gateway
 
 
 async def until(true) -> None:
@@ -77,154 +81,116 @@ async def until(true) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_a_cold_model_is_switched_to_and_answers(spark):
-    async def two() -> list[str]:
-        gateway_part = GatewayPart(spark)
-        await gateway_part.hot.refresh_unit_states()
-        serving_models = await asyncio.gather(
-            gateway_part.request("qwen"), gateway_part.request("qwen")
-        )
-        return [*serving_models, *gateway_part.switch_models]
-
-    assert run(two()) == ["qwen", "qwen", "qwen"]
-    assert spark.hot == ["qwen"]
+@in_event_loop
+async def test_a_cold_model_is_switched_to_and_answers(spark):
+    gateway = await a_gateway(spark)
+    assert await asyncio.gather(*map(gateway.request, ("qwen", "qwen"))) == ["qwen", "qwen"]
+    assert (gateway.switch_models, spark.hot) == (["qwen"], ["qwen"])
     assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
 
 
-def test_what_runs_is_not_cut_off(spark):
-    async def story() -> None:
-        gateway_part, may_answer = GatewayPart(spark), asyncio.Event()
-        await gateway_part.hot.refresh_unit_states()
-        running = asyncio.create_task(gateway_part.request("mistral", may_answer))
-        cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: gateway_part.swaps.waiting_by_model)
-        await gateway_part.wait_for_looks()
-        assert (gateway_part.switch_models, spark.hot) == ([], ["mistral"])
-        may_answer.set()
-        assert await running == "mistral"
-        assert await cold == "qwen"
-
-    run(story())
+@in_event_loop
+async def test_what_runs_is_not_cut_off(spark):
+    gateway, may_answer = await a_gateway(spark), asyncio.Event()
+    running, cold = gateway.begin("mistral", may_answer), gateway.begin("qwen")
+    await gateway.wait_for_looks()
+    assert (gateway.switch_models, spark.hot) == ([], ["mistral"])
+    may_answer.set()
+    assert (await running, await cold) == ("mistral", "qwen")
 
 
-def test_a_client_of_the_engines_own_port_is_not_cut_off(spark):
-    async def story() -> None:
-        gateway_part = GatewayPart(spark)
-        spark.engine.metrics = PAGE.format(running=1.0)
-        await gateway_part.hot.refresh_unit_states()
-        cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: spark.engine.looks > 3)
-        assert (gateway_part.switch_models, spark.hot) == ([], ["mistral"])
-        spark.engine.metrics = PAGE.format(running=0.0)
-        assert await cold == "qwen"
-
-    run(story())
+@in_event_loop
+async def test_a_client_of_the_engines_own_port_is_not_cut_off(spark):
+    spark.engine.metrics = PAGE.format(running=1.0)
+    gateway = await a_gateway(spark)
+    cold = gateway.begin("qwen")
+    await until(lambda: spark.engine.looks > 3)
+    assert (gateway.switch_models, spark.hot) == ([], ["mistral"])
+    spark.engine.metrics = PAGE.format(running=0.0)
+    assert await cold == "qwen"
 
 
-def test_the_switchs_own_reason_reaches_who_waits(spark):
+@in_event_loop
+async def test_the_switchs_own_reason_reaches_who_waits(spark):
     spark.tell("qwen", memory_gib=500.0)
-
-    async def story() -> str:
-        gateway_part = GatewayPart(spark)
-        await gateway_part.hot.refresh_unit_states()
-        return await gateway_part.request("qwen")
-
-    refusal = run(story())
+    refusal = await (await a_gateway(spark)).request("qwen")
     assert refusal.startswith("the switch to qwen failed: qwen needs 500.0 GiB")
     assert spark.hot == ["mistral"]
 
 
-def test_somebody_elses_switch_is_waited_for(spark):
-    async def story() -> None:
-        gateway_part = GatewayPart(spark)
-        with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
-            cold = asyncio.create_task(gateway_part.request("qwen"))
-            await until(lambda: gateway_part.swaps.waiting_by_model)
-            await gateway_part.wait_for_looks()
-            assert gateway_part.switch_models == []
-        assert await cold == "qwen"
-
-    run(story())
+@in_event_loop
+async def test_somebody_elses_switch_is_waited_for(spark):
+    gateway = await a_gateway(spark)
+    with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
+        cold = gateway.begin("qwen")
+        await gateway.wait_for_looks()
+        assert gateway.switch_models == []
+    assert await cold == "qwen"
 
 
-def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
-    async def story() -> None:
-        gateway_part = GatewayPart(spark, least_hot_s=3600)
-        change_time_us = int(time.monotonic() * 1e6)
-        spark.systemd.unit(
-            UNITS["mistral"],
-            ActiveState="active",
-            SubState="running",
-            StateChangeTimestampMonotonic=str(change_time_us),
-        )
-        cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: gateway_part.swaps.waiting_by_model == {"qwen": 1})
-        cold.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await cold
-        assert gateway_part.swaps.waiting_by_model == {}
-        assert await gateway_part.request("mistral") == "mistral"
-        assert gateway_part.switch_models == []
-
-    run(story())
+@in_event_loop
+async def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
+    change_time_us = str(int(time.monotonic() * 1e6))
+    hot = {"ActiveState": "active", "SubState": "running"}
+    spark.systemd.unit(UNITS["mistral"], **hot, StateChangeTimestampMonotonic=change_time_us)
+    gateway = await a_gateway(spark, least_hot_s=3600)
+    cold = gateway.begin("qwen")
+    await until(lambda: gateway.swaps.waiting_by_model == {"qwen": 1})
+    cold.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cold
+    assert gateway.swaps.waiting_by_model == {}
+    assert await gateway.request("mistral") == "mistral"
+    assert gateway.switch_models == []
 
 
-def test_while_systemd_does_not_answer_nothing_is_switched(spark, monkeypatch):
-    async def story() -> None:
-        gateway_part = GatewayPart(spark)
-        result = subprocess.CompletedProcess([], 1, "", "")
-        monkeypatch.setattr(runner, "run", lambda *_, **__: result)
-        cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: gateway_part.swaps.waiting_by_model)
-        await gateway_part.wait_for_looks()
-        assert gateway_part.switch_models == []
-        cold.cancel()
-
-    run(story())
+@in_event_loop
+async def test_while_systemd_does_not_answer_nothing_is_switched(spark, monkeypatch):
+    gateway = GatewayPart(spark, 0.0, None)
+    result = subprocess.CompletedProcess([], 1, "", "")
+    monkeypatch.setattr(runner, "run", lambda *_, **__: result)
+    cold = gateway.begin("qwen")
+    await gateway.wait_for_looks()
+    assert gateway.switch_models == []
+    cold.cancel()
 
 
-def test_a_fault_of_the_gateway_itself_leaves_nobody_waiting(spark, capsys):
-    async def story() -> str:
-        gateway_part = GatewayPart(spark)
+@in_event_loop
+async def test_a_fault_of_the_gateway_itself_leaves_nobody_waiting(spark, capsys):
+    async def look() -> None:
+        raise ZeroDivisionError("of the test")
 
-        async def look() -> None:
-            raise ZeroDivisionError("of the test")
-
-        gateway_part.hot.refresh_unit_states = look
-        return await gateway_part.request("qwen")
-
-    assert run(story()).startswith("the gateway could not find out what is hot")
+    gateway = await a_gateway(spark)
+    gateway.hot.refresh_unit_states = look
+    refusal = await gateway.request("qwen")
+    assert refusal.startswith("the gateway could not find out what is hot")
     assert "ZeroDivisionError: of the test" in capsys.readouterr().out
 
 
-def test_who_comes_while_a_model_is_let_go_is_not_cut_off(spark):
-    async def story() -> list[str]:
-        gateway_part = GatewayPart(spark)
-        going = asyncio.create_task(gateway_part.swaps.stop_unused_model())
-        await until(lambda: gateway_part.switch_models)
-        late = await gateway_part.request("mistral")
-        assert await going == "no model is hot"
-        return [late, *gateway_part.switch_models]
-
-    assert run(story()) == ["mistral", "none", "mistral"]
+@in_event_loop
+async def test_who_comes_while_a_model_is_let_go_is_not_cut_off(spark):
+    gateway = await a_gateway(spark)
+    going = asyncio.create_task(gateway.swaps.stop_unused_model())
+    await until(lambda: gateway.switch_models)
+    assert await gateway.request("mistral") == "mistral"
+    assert await going == "no model is hot"
+    assert gateway.switch_models == ["none", "mistral"]
 
 
-def test_what_is_used_is_not_let_go(spark):
-    async def story() -> None:
-        gateway_part, may_answer = GatewayPart(spark), asyncio.Event()
-        await gateway_part.hot.refresh_unit_states()
-        running = asyncio.create_task(gateway_part.request("mistral", may_answer))
-        await until(lambda: gateway_part.hot.running_requests("mistral"))
-        assert not await gateway_part.swaps.stop_unused_model()
-        may_answer.set()
-        await running
-        spark.engine.metrics = PAGE.format(running=1.0)
-        assert not await gateway_part.swaps.stop_unused_model()
-        with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
-            assert not await gateway_part.swaps.stop_unused_model()
-        assert (gateway_part.switch_models, spark.hot) == ([], ["mistral"])
-
-    run(story())
+@in_event_loop
+async def test_what_is_used_is_not_let_go(spark):
+    gateway, may_answer = await a_gateway(spark), asyncio.Event()
+    running = gateway.begin("mistral", may_answer)
+    await until(lambda: gateway.hot.running_requests("mistral"))
+    assert not await gateway.swaps.stop_unused_model()
+    may_answer.set()
+    await running
+    spark.engine.metrics = PAGE.format(running=1.0)
+    assert not await gateway.swaps.stop_unused_model()
+    spark.engine.metrics = PAGE.format(running=0.0)
+    with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
+        assert not await gateway.swaps.stop_unused_model()
+    assert (gateway.switch_models, spark.hot) == ([], ["mistral"])
 
 
 def in_a_cluster(spark: SwitchingSpark, name: str, rank: int) -> None:
@@ -255,35 +221,24 @@ class StandInPeers:
         (None, "the gateway of spark2 does not say what is hot there"),
     ],
 )
-def test_no_request_takes_a_model_of_another_member_away(spark, peers, words):
+@in_event_loop
+async def test_no_request_takes_a_model_of_another_member_away(spark, peers, words):
     in_a_cluster(spark, "qwen", rank=0)
-
-    async def story() -> list[str]:
-        gateway_part = GatewayPart(spark, peers=peers)
-        await gateway_part.hot.refresh_unit_states()
-        return [await gateway_part.request("qwen"), *gateway_part.switch_models]
-
-    assert run(story()) == [words]
+    gateway = await a_gateway(spark, peers=peers)
+    assert (await gateway.request("qwen"), gateway.switch_models) == (words, [])
 
 
-def test_where_no_member_has_a_model_the_cluster_is_switched(spark):
+@in_event_loop
+async def test_where_no_member_has_a_model_the_cluster_is_switched(spark):
     in_a_cluster(spark, "qwen", rank=0)
-
-    async def story() -> list[str]:
-        gateway_part = GatewayPart(spark, peers=StandInPeers(spark2=""))
-        await gateway_part.hot.refresh_unit_states()
-        await gateway_part.request("qwen")
-        return gateway_part.switch_models
-
-    assert run(story()) == ["qwen"]
+    gateway = await a_gateway(spark, peers=StandInPeers(spark2=""))
+    await gateway.request("qwen")
+    assert gateway.switch_models == ["qwen"]
 
 
-def test_a_rank_that_runs_here_is_not_taken_away(spark):
+@in_event_loop
+async def test_a_rank_that_runs_here_is_not_taken_away(spark):
     in_a_cluster(spark, "mistral", rank=1)
-
-    async def story() -> list[str]:
-        gateway_part = GatewayPart(spark)
-        await gateway_part.hot.refresh_unit_states()
-        return [await gateway_part.request("qwen"), *gateway_part.switch_models]
-
-    assert run(story()) == ["mistral is hot here, and spark1 answers for it: switch there"]
+    gateway = await a_gateway(spark)
+    words = "mistral is hot here, and spark1 answers for it: switch there"
+    assert (await gateway.request("qwen"), gateway.switch_models) == (words, [])

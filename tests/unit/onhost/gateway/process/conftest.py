@@ -1,14 +1,11 @@
-"""A gateway with bounds, for all tests of a file."""
+"""A gateway as a process, for all tests of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from gateway_process import Spark, limited_gateway
+from gateway_process import Spark
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with limited_gateway(tmp_path_factory.mktemp("gateway")) as gateway_host:
-        yield gateway_host
+def spark(gateway: Spark) -> Spark:
+    return gateway

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from gateway_process import ask, once, prepare_spark, start
@@ -29,9 +28,7 @@ def listening(listener: ListenAddress) -> socket.socket:
     return unix_socket
 
 
-def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answered(
-    tmp_path: Path,
-) -> None:
+def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answered(tmp_path):
     with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
         listeners = spark.gateway.listeners
         sockets = [stack.enter_context(listening(listener)) for listener in reversed(listeners)]
@@ -53,7 +50,7 @@ def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answer
             assert [client.getresponse().status for client in clients] == [200] * 3
 
 
-def test_what_systemd_starts_opens_no_port_itself(tmp_path: Path) -> None:
+def test_what_systemd_starts_opens_no_port_itself(tmp_path):
     with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
         local, second, *_ = spark.gateway.listeners
         sockets = [stack.enter_context(listening(local))]
@@ -64,14 +61,13 @@ def test_what_systemd_starts_opens_no_port_itself(tmp_path: Path) -> None:
         assert "systemctl restart lockstep-gateway.socket" in output
 
 
-def test_one_socket_of_systemd_at_all_addresses_is_several_listeners(tmp_path: Path) -> None:
+def test_one_socket_of_systemd_at_all_addresses_is_several_listeners(tmp_path):
     port = free_port()
     listeners = (ListenAddress("local", "127.0.0.1", port), ListenAddress("open", "0.0.0.0", port))
     with prepare_spark(tmp_path, listeners=listeners) as spark, listening(listeners[1]) as wide:
         assert spark.gateway.listeners_with_socket == listeners[1:]
         with once(spark, handed_sockets=[wide]):
             assert ask(spark, "GET", "/v1/models")[0].status == 200
-            spark.gateway = replace(
-                spark.gateway, listeners=(listeners[0], replace(listeners[1], address=SECOND))
-            )
+            second = replace(listeners[1], address=SECOND)
+            spark.gateway = replace(spark.gateway, listeners=(listeners[0], second))
             assert ask(spark, "GET", "/v1/models", listener="open")[0].status == 401

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from gateway_process import (
-    CHAT,
-    KEYS,
-    OK,
-    OPERATE,
-    TWO,
-    USE,
-    Spark,
-    ask,
-    error,
-    running,
-)
+from gateway_process import CHAT, KEYS, OK, OPERATE, TWO, USE, ask, error, running, send
 from lab_servers import free_port
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
@@ -26,7 +14,7 @@ from lockstep.onhost.gateway.configuration import ListenAddress
 pytestmark = pytest.mark.slow
 
 
-def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:
+def test_without_a_key_this_host_alone_may_ask(spark):
     for listener in ("open", "tls"):
         for path in ("/v1/models", "/metrics", "/status", "/nope"):
             answer, body = ask(spark, "GET", path, listener=listener)
@@ -37,54 +25,28 @@ def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:
         assert ask(spark, "POST", "/switch", {"model": "qwen"}, listener=listener)[0].status == 401
         assert ask(spark, "GET", "/health", listener=listener)[1] == b'{"status": "ok"}'
         for headers in (USE, OPERATE):
-            assert (
-                ask(spark, "GET", "/v1/models", headers=headers, listener=listener)[0].status == 200
-            )
+            answer, _ = ask(spark, "GET", "/v1/models", headers=headers, listener=listener)
+            assert answer.status == 200
     spark.nobody_asked()
 
 
-def test_a_page_of_a_listed_origin_may_ask_with_a_key_at_each_listener(tmp_path: Path) -> None:
-    page = {"Origin": "https://chat.example", "Sec-Fetch-Site": "cross-site"}
-    asks = {"Access-Control-Request-Method": "POST"}
-    with running(tmp_path, origins=(page["Origin"],)) as spark:
-        for listener in ("local", "open", "tls"):
-            for headers, status in (
-                (asks, 204),
-                (USE, 200),
-                ({}, 403 if listener == "local" else 401),
-            ):
-                method, path = ("OPTIONS", CHAT) if headers is asks else ("GET", "/v1/models")
-                answer, _ = ask(spark, method, path, headers=page | headers, listener=listener)
-                assert answer.status == status, (listener, headers)
-                assert answer.getheader("access-control-allow-origin") == page["Origin"]
-            other_origin = {"Origin": "https://other.example"}
-            answer, _ = ask(spark, "OPTIONS", CHAT, headers=other_origin | asks, listener=listener)
-            assert answer.status == (403 if listener == "local" else 401)
-            assert answer.getheader("access-control-allow-origin") is None
-        spark.nobody_asked()
-
-
-def test_no_engine_sees_a_key(spark: Spark) -> None:
+def test_no_engine_sees_a_key(spark):
     for headers in (USE, OPERATE, {"x-lockstep-person": "boss"}):
-        client = spark.client()
-        client.request("POST", CHAT, b'{"model":"qwen"}', headers)
-        names = {name.lower() for name, _ in spark.accept().next_request().headers}
+        request = send(spark, b'{"model":"qwen"}', headers=headers)[2]
+        names = {name.lower() for name, _ in request.headers}
         assert names == {"host", "accept-encoding", "content-length"}
 
 
-def test_a_body_without_a_key_is_neither_waited_for_nor_passed_on(spark: Spark) -> None:
+def test_a_body_without_a_key_is_neither_waited_for_nor_passed_on(spark):
     with spark.raw("open") as client:
         client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9999\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
+    # Who sends a large one reads why it is refused.
+    assert ask(spark, "POST", CHAT, b"x" * 900_000, listener="open")[0].status == 401
     spark.nobody_asked()
 
 
-def test_who_sends_a_large_body_without_a_key_reads_why_it_is_refused(spark: Spark) -> None:
-    answer, _ = ask(spark, "POST", CHAT, b"x" * 900_000, listener="open")
-    assert answer.status == 401
-
-
-def test_an_open_port_of_a_model_asks_for_the_hosts_key_and_keeps_it(tmp_path: Path) -> None:
+def test_an_open_port_of_a_model_asks_for_the_hosts_key_and_keeps_it(tmp_path):
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "api-key").write_text("sk-of-the-host\n")
@@ -92,10 +54,10 @@ def test_an_open_port_of_a_model_asks_for_the_hosts_key_and_keeps_it(tmp_path: P
     with running(tmp_path, {"CREDENTIALS_DIRECTORY": str(folder)}, listeners=(listener,)) as spark:
         spark.heat("mistral")
         for header in ({"Authorization": "Bearer sk-of-the-host"}, {"x-api-key": KEYS["use"]}):
-            client = spark.client("model")
-            client.request("POST", CHAT, json.dumps({"messages": TWO}), header)
-            wire = spark.accept("mistral")
-            request = wire.next_request()
+            talk = {"messages": TWO}
+            client, wire, request = send(
+                spark, talk, headers=header, to="mistral", listener="model"
+            )
             assert json.loads(request.body) == {"messages": [{"role": "user", "content": "a\n\nb"}]}
             assert not request.get("authorization") and not request.get("x-api-key")
             wire.send(OK)
@@ -106,7 +68,7 @@ def test_an_open_port_of_a_model_asks_for_the_hosts_key_and_keeps_it(tmp_path: P
         assert "sk-of" not in spark.stop()
 
 
-def test_only_an_operator_may_switch(spark: Spark) -> None:
+def test_only_an_operator_may_switch(spark):
     answer, body = ask(spark, "POST", "/switch", {"model": "mistral"})
     assert answer.status == 403 and "local may use models, not switch" in error(body)["message"]
     assert ask(spark, "POST", "/switch", {"model": "mistral"}, USE)[0].status == 403
@@ -116,16 +78,13 @@ def test_only_an_operator_may_switch(spark: Spark) -> None:
     assert answer.getheader("content-type") == "text/event-stream; charset=utf-8"
     # Nobody listens at the socket of this machine.
     assert json.loads(body.removeprefix(b"data: "))["code"] == 1
-
-
-def test_who_leaves_in_the_middle_of_a_wish_is_no_fault_of_the_gateway(spark: Spark) -> None:
+    # Who leaves in the middle of it is no fault of the gateway, whose output is read at its end.
     with spark.raw() as client:
         client.sendall(b"POST /switch HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
-    # What is said of it is read when the gateway ends.
     assert ask(spark, "GET", "/v1/models")[0].status == 200
 
 
-def test_nothing_that_is_said_or_counted_holds_a_key(tmp_path: Path) -> None:
+def test_nothing_that_is_said_or_counted_holds_a_key(tmp_path):
     with running(tmp_path) as spark:
         spark.engines["qwen"].close()
         for headers in (USE, OPERATE, {"Authorization": "Bearer lk-unknown-0123456789"}):

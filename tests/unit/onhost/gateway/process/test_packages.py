@@ -6,14 +6,16 @@ programs themselves: `make clients`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from gateway_process import KEYS, Spark, hot
+from raw_engine import reply
 from templated_engines import templated_spark
 
-from lockstep.clients.check import ClientResult, GatewayAddress, Shape, ask_all, shapes
+from lockstep.clients.check import GatewayAddress, ask_all, shapes
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 ASKED: list[Any] = [{"role": "user", "content": "Repeat these words:\n\none two three"}]
 SAID = "one two three"
-TOOL_USE: dict[str, Any] = {"id": "toolu_0001", "name": "look", "input": {"city": "Rome"}}
+CITY = {"city": "Rome"}
+TOOL_USE = {"type": "tool_use", "id": "toolu_0001", "name": "look", "input": CITY}
 
 
 @pytest.fixture(scope="module")
@@ -53,44 +56,25 @@ def of_anthropic(url: str, key: str = KEYS["use"]) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=url, api_key=key, max_retries=0)
 
 
-def test_refusals_are_the_packages_own_errors(url: str) -> None:
+def test_refusals_are_the_packages_own_errors(url):
+    import anthropic
     import openai
 
-    def chat(model: str, key: str = KEYS["use"]) -> Any:
-        return of_openai(url, key).chat.completions.create(model=model, messages=ASKED)
-
-    with pytest.raises(openai.NotFoundError, match="nobody"):
-        chat("nobody")
-    with pytest.raises(openai.AuthenticationError, match="a key is needed"):
-        chat("qwen", "sk-guessed")
-    with pytest.raises(openai.InternalServerError, match="qwen is hot") as cold:
-        chat("mistral")
-    assert cold.value.status_code == 503
-    assert int(cold.value.response.headers["retry-after"]) > 0
-
-
-@pytest.mark.parametrize(
-    ("model", "role", "status", "kind"),
-    [
-        ("nobody", "use", 404, "not_found_error"),
-        ("qwen", "", 401, "authentication_error"),
-        ("mistral", "use", 503, "api_error"),
-    ],
-)
-def test_refusals_of_messages_have_the_other_form(
-    url: str, model: str, role: str, status: int, kind: str
-) -> None:
-    import anthropic
-
-    key = KEYS.get(role, "sk-guessed")
-    with pytest.raises(anthropic.APIStatusError) as error:
-        of_anthropic(url, key).messages.create(model=model, messages=ASKED, max_tokens=5)
-    body: Any = error.value.body
-    assert (error.value.status_code, body["type"], body["error"]["type"]) == (
-        status,
-        "error",
-        kind,
-    )
+    for model, key, status, kind, words in (
+        ("nobody", KEYS["use"], 404, "not_found_error", "nobody"),
+        ("qwen", "sk-guessed", 401, "authentication_error", "a key is needed"),
+        ("mistral", KEYS["use"], 503, "api_error", "qwen is hot"),
+    ):
+        with pytest.raises(openai.APIStatusError, match=words) as refusal:
+            of_openai(url, key).chat.completions.create(model=model, messages=ASKED)
+        assert refusal.value.status_code == status
+        # Messages have another form.
+        with pytest.raises(anthropic.APIStatusError) as error:
+            of_anthropic(url, key).messages.create(model=model, messages=ASKED, max_tokens=5)
+        body: Any = error.value.body
+        assert error.value.status_code == status
+        assert (body["type"], body["error"]["type"]) == ("error", kind)
+    assert int(refusal.value.response.headers["retry-after"]) > 0
 
 
 #: What each engine refuses when it is asked itself.
@@ -112,29 +96,41 @@ def heat(engines: tuple[Spark, dict[str, str]]) -> Iterator[Callable[[str], None
 
 @pytest.mark.parametrize("model", REFUSED)
 def test_what_an_engine_refuses_of_other_programs_works_through_the_gateway(
-    engines: tuple[Spark, dict[str, str]], heat: Callable[[str], None], url: str, model: str
-) -> None:
+    engines, heat, url, model
+):
     heat(model)
-    assert GatewayAddress(url, KEYS["use"]).hot() == model
+    gateway, engine = (GatewayAddress(at, KEYS["use"]) for at in (url, engines[1][model]))
+    assert gateway.hot() == model
     # The stand-in reads no chunks.
     chosen_shapes = [shape for shape in shapes() if not shape.chunks]
-    refused_rows = [
-        row for row in ask_each(engines[1][model], chosen_shapes) if row.outcome == "refused"
-    ]
-    assert {row.program for row in refused_rows} == REFUSED[model]
-    rows = ask_each(url, shapes())
+    rows = ask_all(engine, chosen_shapes, pictures=True)
+    refused_pairs = {(row.program, row.shape) for row in rows if row.outcome == "refused"}
+    assert {program for program, _ in refused_pairs} == REFUSED[model]
+    rows = list(ask_all(gateway, shapes(), pictures=True))
     assert [row for row in rows if row.outcome not in ("works", "evened")] == []
-    evened_pairs = {(row.program, row.shape) for row in rows if row.outcome == "evened"}
-    assert evened_pairs >= {(row.program, row.shape) for row in refused_rows}
+    assert refused_pairs <= {(row.program, row.shape) for row in rows if row.outcome == "evened"}
 
 
-def ask_each(url: str, chosen_shapes: Sequence[Shape]) -> list[ClientResult]:
-    return list(ask_all(GatewayAddress(url, KEYS["use"]), chosen_shapes, pictures=True))
+def test_sound_becomes_text_and_text_becomes_sound(engines, heat, url):
+    heat("vectors")
+    spark, sound = engines[0], b"RIFF" + bytes(range(256)) * 1000
+    audio = of_openai(url).audio
+    with ThreadPoolExecutor() as pool:
+        file = ("a.wav", sound)
+        transcription = pool.submit(audio.transcriptions.create, model="vectors", file=file)
+        wire = spark.accept("vectors")
+        request = wire.next_request()
+        assert b'name="model"\r\n\r\nE/V\r\n' in request.body and sound in request.body
+        wire.send(reply(b'{"text": "a"}'))
+        assert transcription.result().text == "a"
+        speech = pool.submit(audio.speech.create, model="vectors", voice="alloy", input="hello")
+        wire = spark.accept("vectors")
+        assert b'"model":"E/V"' in wire.next_request().body
+        wire.send(reply(sound, kind="audio/wav"))
+        assert speech.result().read() == sound
 
 
-def test_both_packages_talk_to_a_template_that_alternates(
-    heat: Callable[[str], None], url: str
-) -> None:
+def test_both_packages_talk_to_a_template_that_alternates(heat, url):
     heat("mistral")
     twice = [{"role": "user", "content": "I have a wish."}, *ASKED]
     chat = of_openai(url).chat.completions.create(model="auto", messages=twice)
@@ -144,16 +140,11 @@ def test_both_packages_talk_to_a_template_that_alternates(
     assert response.output_text == SAID
     with of_openai(url).responses.stream(model="auto", input=opening) as stream:
         assert stream.get_final_response().output_text == SAID
+    result = {"type": "tool_result", "tool_use_id": TOOL_USE["id"], "content": "r"}
     messages: list[Any] = [
         *ASKED,
-        {"role": "assistant", "content": [{**TOOL_USE, "type": "tool_use"}]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": TOOL_USE["id"], "content": "r"},
-                {"type": "text", "text": "Go on."},
-            ],
-        },
+        {"role": "assistant", "content": [TOOL_USE]},
+        {"role": "user", "content": [result, {"type": "text", "text": "Go on."}]},
     ]
     client = of_anthropic(url)
     message = client.messages.create(model="auto", messages=messages, max_tokens=9)

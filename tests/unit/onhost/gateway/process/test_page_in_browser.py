@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import re
-import socket
-import tempfile
 import threading
 import time
 import urllib.request
@@ -21,14 +18,12 @@ from a_probe import program
 from a_prometheus import prometheus
 from a_switching_spark import UNITS, SwitchingSpark
 from browser import DESK, PHONE, Browser, Chromium, browser, faults, picture, start_chromium
-from fork import Fork
-from gateway_process import KEYS, running, write_keys
+from gateway_process import KEYS, once, running, write_keys
 from local_server import Reply, serving
 from playwright.sync_api import Locator, Page, expect
+from raw_engine import LIMIT_S
 
 from lockstep.files.templating import render_template
-from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import server, switch_client
 from lockstep.onhost.gateway.configuration import (
     GatewayConfiguration,
     ListenAddress,
@@ -38,7 +33,7 @@ from lockstep.onhost.records import last_diff, switch_history
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 180
+RUNNING = {"ActiveState": "active", "SubState": "running"}
 RECIPES = {
     "qwen": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
     "mistral": "mistral-small-4-nvfp4-sglang-eagle",
@@ -57,58 +52,24 @@ class Spark(SwitchingSpark):
 
     def __init__(self, folder: Path, monkeypatch, history: str | None, port: int = 8090) -> None:
         super().__init__(folder, monkeypatch)
+        self.folder, self.switch = folder, self.socket
         for name in UNITS:
             self.tell(name, recipe=RECIPES[name], engine="vllm", engine_url=self.engine.url)
         self.tell("mistral", evens=("same_role",))
         since = f"@{int(time.time()) - 11100}"
-        self.systemd.unit(
-            UNITS["mistral"], ActiveState="active", SubState="running", StateChangeTimestamp=since
-        )
+        self.systemd.unit(UNITS["mistral"], **RUNNING, StateChangeTimestamp=since)
         # Of this process alone: any port of 127.0.0.1 may be taken by a connection.
         address = ".".join(map(str, (127, *os.getpid().to_bytes(3, "big"))))
-        listeners = (
-            ListenAddress("local", address, port),
-            ListenAddress("open", address, port + 1),
+        ports = {"local": port, "open": port + 1}
+        self.listeners = {kind: f"http://{address}:{at}/" for kind, at in ports.items()}
+        listeners = tuple(ListenAddress(kind, address, at) for kind, at in ports.items())
+        gateway = GatewayConfiguration(
+            *("spark1", listeners), prometheus=history, webui=WebUiAddress(8080)
         )
-        self.listeners = {
-            listener.kind: f"http://{listener.address}:{listener.port}/" for listener in listeners
-        }
-        self.paths.gateway.write_text(
-            json.dumps(
-                asdict(
-                    GatewayConfiguration(
-                        *("spark1", listeners),
-                        prometheus=history,
-                        webui=WebUiAddress(8080),
-                    )
-                )
-            )
-        )
+        self.paths.gateway.write_text(json.dumps(asdict(gateway)))
         self.paths.gateway_page.write_text(render_template("page/gateway.html.j2"))
         self.engine.metrics = METRICS.format(3, 1000)
         write_keys(self.paths)
-
-    @contextlib.contextmanager
-    def gateway(self) -> Iterator[None]:
-        """The program, ready."""
-        place = tempfile.mktemp(dir=self.paths.root.parent)
-
-        def main() -> int:
-            switch_client.request_switch = functools.partial(
-                switch_client.request_switch, path=self.socket
-            )
-            usage = self.paths.root / "usage.json"
-            return errors.run_main("lockstep gateway", lambda: server.main([], self.paths, usage))
-
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-            notify.bind(place)
-            notify.settimeout(LIMIT_S)
-            with Fork(main, env={**os.environ, "NOTIFY_SOCKET": place}) as self.process:
-                try:
-                    assert notify.recv(64) == b"READY=1"
-                    yield
-                finally:
-                    self.process.kill()
 
     def has_done_much(self) -> None:
         """A GPU, a disk, switches and a diff, as on a Spark that was in use for days."""
@@ -117,28 +78,26 @@ class Spark(SwitchingSpark):
         text = f'case "$*" in {query}) echo "{words}" ;; *) exit 1 ;; esac'
         program(self.systemd.folder / "bin", "nvidia-smi", text)
         self.paths.weights_list.write_text(json.dumps({"cache_dir": "/"}))
-        now = time.time()
-        for at, took, person, model, code, message in (
+        now, failure = time.time(), "the switch to spare FAILED; qwen is hot again"
+        for at, *fields in (
             (91000, 97, "anna", "qwen", 0, "qwen is hot, started in 97 s, 57.0 tok/s"),
-            (
-                15000,
-                212,
-                "bob, by the gateway",
-                "spare",
-                1,
-                "the switch to spare FAILED; qwen is hot again",
-            ),
+            (15000, 212, "bob, by the gateway", "spare", 1, failure),
             (11100, 154, "anna", "mistral", 0, "mistral is hot, started in 154 s, 31.4 tok/s"),
         ):
-            switch_history.add_switch_record(
-                self.paths,
-                switch_history.SwitchRecord(now - at, took, person, model, code, message),
-            )
+            record = switch_history.SwitchRecord(now - at, *fields)
+            switch_history.add_switch_record(self.paths, record)
         differences = [
             {"severity": "warning", "kind": "sysctl", "item": "vm.swappiness", "how": "deploy"},
             {"severity": "note", "kind": "apt package", "item": "htop", "how": "by hand"},
         ]
         last_diff.answer_request({"differences": differences, "more": 0, "unknown": []}, self.paths)
+
+    def hangs(self, name: str, **more) -> Path:
+        """Have a model's start wait for a file."""
+        gate = self.paths.root / "loaded"
+        wait = f"until test -e {gate}; do sleep 0.05; done"
+        self.systemd.unit(UNITS[name], on_start=["sh", "-c", wait], **more)
+        return gate
 
 
 @pytest.fixture(scope="module")
@@ -148,24 +107,37 @@ def started_once() -> Iterator[Chromium]:
         yield chromium
 
 
+@contextlib.contextmanager
+def serving_page(folder: Path, patch: pytest.MonkeyPatch, port: int) -> Iterator[Spark]:
+    with prometheus() as metrics_server:
+        spark = Spark(folder, patch, metrics_server.url, port)
+        with once(spark):
+            yield spark
+        spark.close()
+
+
 @pytest.fixture
 def spark(tmp_path, monkeypatch) -> Iterator[Spark]:
     """A host of the test's own, which it may change."""
-    with prometheus() as metrics_server:
-        spark = Spark(tmp_path, monkeypatch, metrics_server.url)
-        with spark.gateway():
-            yield spark
-        spark.close()
+    with serving_page(tmp_path, monkeypatch, 8090) as spark:
+        yield spark
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory) -> Iterator[Spark]:
     """The host of all tests that only look: nothing is switched there, and no key revoked."""
-    with pytest.MonkeyPatch.context() as patch, prometheus() as metrics_server:
-        spark = Spark(tmp_path_factory.mktemp("quiet"), patch, metrics_server.url, port=8092)
-        with spark.gateway():
-            yield spark
-        spark.close()
+    folder = tmp_path_factory.mktemp("quiet")
+    with pytest.MonkeyPatch.context() as patch, serving_page(folder, patch, 8092) as spark:
+        yield spark
+
+
+@pytest.fixture
+def chromium(request, started_once) -> Iterator[Browser]:
+    """Sessions that end before the host of the test, if it has one of its own."""
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark")
+    with browser(chromium=started_once) as sessions:
+        yield sessions
 
 
 def open_page(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Page:
@@ -175,22 +147,62 @@ def open_page(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Pa
     return page
 
 
+def reads(where: Locator, *texts: str | re.Pattern[str]) -> None:
+    """Wait until a place has all of these texts."""
+    for text in texts:
+        expect(where).to_contain_text(text)
+
+
+def button(where: Page | Locator, name: str) -> Locator:
+    return where.get_by_role("button", name=name, exact=True)
+
+
+def region(page: Page, name: str = "Switch") -> Locator:
+    return page.get_by_role("region", name=name, exact=True)
+
+
+def live(page: Page, word: str = "live") -> Locator:
+    """The word for the state of the page itself."""
+    return page.get_by_text(word, exact=True)
+
+
+def key_dialog(page: Page) -> Locator:
+    return page.get_by_role("dialog", name="Key")
+
+
+def enter(page: Page, key: str) -> None:
+    """Enter a key in the page's own dialog."""
+    key_dialog(page).get_by_label("Key").fill(key)
+    page.keyboard.press("Enter")
+
+
 def give_key(page: Page, role: str) -> None:
     """Give a person's key in the page's own dialog."""
-    page.get_by_role("button", name="Use a key").click()
-    page.get_by_role("dialog").get_by_label("Key").fill(KEYS[role])
-    page.get_by_role("button", name="Use", exact=True).click()
+    button(page, "Use a key").click()
+    enter(page, KEYS[role])
 
 
-def switch(page: Page, model: str) -> None:
-    """Ask for a switch, and confirm."""
-    page.get_by_role("button", name=f"Switch to {model}", exact=True).click()
-    sure(page, model).get_by_role("button", name="Switch").click()
+def ask_model(page: Page, question: str) -> Locator:
+    """Ask the hot model; returns the place of its answer."""
+    page.get_by_role("textbox", name="Ask it something").fill(question)
+    page.keyboard.press("Enter")
+    return page.get_by_role("group", name="Its answer")
+
+
+def switch(page: Page, model: str) -> Locator:
+    """Ask for a switch, and confirm; returns the place of its phases."""
+    button(page, f"Switch to {model}").click()
+    button(sure(page, model), "Switch").click()
+    return region(page)
 
 
 def hot(page: Page) -> Locator:
     """The card of the hot model."""
-    return page.get_by_role("region", name="Running model")
+    return region(page, "Running model")
+
+
+def last_switch(page: Page) -> Locator:
+    return region(page, "Last switches").get_by_role("listitem").first
 
 
 def sure(page: Page, model: str) -> Locator:
@@ -198,132 +210,103 @@ def sure(page: Page, model: str) -> Locator:
     return page.get_by_role("dialog", name=f"Switch to {model}?")
 
 
-def test_an_operator_switches_from_the_page_and_sees_its_phases(started_once, spark):
+def test_an_operator_cancels_a_switch_sees_one_fail_and_the_phases_of_one(spark, chromium):
     spark.has_done_much()
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark)
-        expect(hot(page)).to_contain_text("mistral")
-        give_key(page, "operate")
-        expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
-        gate = spark.paths.root / "loaded"
-        loading = "Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]"
-        wait = f"until test -e {gate}; do sleep 0.05; done"
-        spark.systemd.unit(UNITS["qwen"], journal=[loading], on_start=["sh", "-c", wait])
-        switch(page, "qwen")
-        now = page.get_by_role("region", name="Switch", exact=True)
-        expect(now).to_contain_text("loading weights, file 6 of 13")
-        expect(now).to_contain_text(re.compile(r"0:\d\d of about 1:37"))
-        expect(now.get_by_role("button", name="Cancel, back to mistral")).to_be_visible()
-        # One card: nothing says beside it that no model is hot.
-        expect(hot(page)).to_be_hidden()
-        assert faults(page) == []
-        expect(now.get_by_role("listitem").and_(page.locator("[aria-current=step]"))).to_have_text(
-            "load"
-        )
-        picture(page, "page-switching")
-        gate.touch()
-        expect(now).to_contain_text("Done")
-        expect(now).to_contain_text("qwen is hot, started in")
-        expect(hot(page)).to_contain_text("qwen")
-        first = page.get_by_role("region", name="Last switches").get_by_role("listitem").first
-        expect(first).to_contain_text("boss, by the gateway")
-        now.get_by_role("button", name="Close").click()
-        expect(now).to_be_hidden()
+    page = open_page(chromium, spark)
+    reads(hot(page), "mistral")
+    give_key(page, "operate")
+    expect(button(page, "boss (operate)")).to_be_visible()
+    loading = "Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]"
+    spark.hangs("qwen")
+    now = switch(page, "qwen")
+    reads(now, "starting qwen")
+    now.get_by_role("button", name="Cancel").click()
+    reads(now, "Cancelled. All is as before", "the switch to qwen was cancelled")
+    reads(hot(page), "mistral")
+    reads(last_switch(page), "cancelled")
+    # It is no fault.
+    expect(region(page, "Needs attention")).to_be_hidden()
+
+    for name in ("qwen", "spare"):
+        spark.systemd.unit(UNITS[name], start_ok=False, journal=["lockstep ready: engine died"])
+    switch(page, "qwen")
+    reads(now, "It failed. The model before is running again", "engine died")
+    reads(hot(page), "mistral")
+    picture(page, "page-failed")
+
+    gate = spark.hangs("qwen", journal=[loading])
+    switch(page, "qwen")
+    reads(now, "loading weights, file 6 of 13", re.compile(r"0:\d\d of about 1:37"))
+    expect(button(now, "Cancel, back to mistral")).to_be_visible()
+    # One card: nothing says beside it that no model is hot.
+    expect(hot(page)).to_be_hidden()
+    assert faults(page) == []
+    step = now.get_by_role("listitem").and_(page.locator("[aria-current=step]"))
+    expect(step).to_have_text("load")
+    picture(page, "page-switching")
+    gate.touch()
+    reads(now, "Done", "qwen is hot, started in")
+    reads(hot(page), "qwen")
+    reads(last_switch(page), "boss, by the gateway")
+    button(now, "Close").click()
+    expect(now).to_be_hidden()
     assert spark.hot == ["qwen"]
 
 
-def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(started_once, spark):
-    for name in ("qwen", "spare"):
-        spark.systemd.unit(UNITS[name], start_ok=False, journal=["lockstep ready: engine died"])
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark)
-        give_key(page, "operate")
-        switch(page, "qwen")
-        now = page.get_by_role("region", name="Switch", exact=True)
-        expect(now).to_contain_text("It failed. The model before is running again")
-        expect(now).to_contain_text("engine died")
-        expect(now).to_contain_text("mistral is hot again")
-        expect(hot(page)).to_contain_text("mistral")
-        picture(page, "page-failed")
+def test_a_switch_asked_for_before_its_key_is_taken_goes_on_with_it(quiet, chromium):
+    page = open_page(chromium, quiet)
+    to_qwen = button(page, "Switch to qwen").element_handle()
+    button(page, "Use a key").click()
+    keys = key_dialog(page)
+    keys.get_by_label("Key").fill(KEYS["operate"])
+    use = button(keys, "Use").element_handle()
+    # Before any answer can come.
+    page.evaluate("([use, to]) => { use.click(); to.click(); }", [use, to_qwen])
+    expect(sure(page, "qwen")).to_be_visible()
+    expect(keys).to_be_hidden()
 
 
-def test_an_operator_cancels_a_start_that_hangs_and_what_was_hot_is_back(started_once, spark):
-    spark.systemd.unit(UNITS["qwen"], on_start=["sleep", "600"])
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark, DESK)
-        give_key(page, "operate")
-        switch(page, "qwen")
-        now = page.get_by_role("region", name="Switch", exact=True)
-        expect(now).to_contain_text("starting qwen")
-        assert faults(page) == []
-        now.get_by_role("button", name="Cancel").click()
-        expect(now).to_contain_text("Cancelled. All is as before")
-        expect(now).to_contain_text("the switch to qwen was cancelled; mistral is hot again")
-        expect(hot(page)).to_contain_text("mistral")
-        first = page.get_by_role("region", name="Last switches").get_by_role("listitem").first
-        expect(first).to_contain_text("cancelled")
-        # It is no fault.
-        expect(page.get_by_role("region", name="Needs attention")).to_be_hidden()
-    assert spark.hot == ["mistral"]
-
-
-def test_a_switch_asked_for_before_its_key_is_taken_goes_on_with_it(started_once, quiet):
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, quiet)
-        to_qwen = page.get_by_role("button", name="Switch to qwen", exact=True).element_handle()
-        page.get_by_role("button", name="Use a key").click()
-        keys = page.get_by_role("dialog", name="Key")
-        keys.get_by_label("Key").fill(KEYS["operate"])
-        use = keys.get_by_role("button", name="Use", exact=True).element_handle()
-        # Before any answer can come.
-        page.evaluate("([use, to]) => { use.click(); to.click(); }", [use, to_qwen])
-        expect(sure(page, "qwen")).to_be_visible()
-        expect(keys).to_be_hidden()
-
-
-def test_switching_asks_for_a_key_that_may_and_a_wrong_one_changes_nothing(started_once, quiet):
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, quiet, refusals=(401,))
-        page.get_by_role("button", name="Switch to qwen", exact=True).click()
-        keys = page.get_by_role("dialog", name="Key")
-        expect(keys).to_contain_text("Switching takes a key of the role operate")
-        assert faults(page) == []
-        keys.get_by_label("Key").fill(KEYS["use"])
-        page.keyboard.press("Enter")
-        expect(keys).to_contain_text("You are anna and may use models")
-        keys.get_by_label("Key").fill("lk-wrong")
-        page.keyboard.press("Enter")
-        expect(keys).to_contain_text("The key was not taken")
-        keys.get_by_label("Key").fill(KEYS["operate"])
-        page.keyboard.press("Enter")
-        expect(sure(page, "qwen")).to_contain_text("If qwen does not start, its fallback spare")
-        page.keyboard.press("Escape")
-        boss = page.get_by_role("button", name="boss (operate)")
-        boss.click()
-        keys.get_by_label("Key").fill("wrong")
-        keys.get_by_role("button", name="Use", exact=True).click()
-        expect(keys).to_contain_text("The key was not taken")
-        keys.get_by_role("button", name="Close").click()
-        expect(boss).to_be_visible()
-        assert page.evaluate("Object.values(sessionStorage)") == [KEYS["operate"]]
-        # Who has given up is not asked again.
-        boss.click()
-        keys.get_by_label("Key").fill(KEYS["use"])
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("button", name="anna (use)")).to_be_visible()
-        expect(page.get_by_role("dialog")).to_be_hidden()
+def test_switching_asks_for_a_key_that_may_and_a_wrong_one_changes_nothing(quiet, chromium):
+    page = open_page(chromium, quiet, refusals=(401,))
+    button(page, "Switch to qwen").click()
+    keys = key_dialog(page)
+    reads(keys, "Switching takes a key of the role operate")
+    assert faults(page) == []
+    enter(page, KEYS["use"])
+    reads(keys, "You are anna and may use models")
+    enter(page, "lk-wrong")
+    reads(keys, "The key was not taken")
+    enter(page, KEYS["operate"])
+    reads(sure(page, "qwen"), "If qwen does not start, its fallback spare")
+    page.keyboard.press("Escape")
+    boss = button(page, "boss (operate)")
+    boss.click()
+    keys.get_by_label("Key").fill("wrong")
+    button(keys, "Use").click()
+    reads(keys, "The key was not taken")
+    button(keys, "Close").click()
+    expect(boss).to_be_visible()
+    assert page.evaluate("Object.values(sessionStorage)") == [KEYS["operate"]]
+    # Who has given up is not asked again.
+    boss.click()
+    enter(page, KEYS["use"])
+    expect(button(page, "anna (use)")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_be_hidden()
     assert quiet.hot == ["mistral"]
 
 
-def test_the_hot_model_answers_a_question_as_it_comes(started_once, spark):
+def delta(**fields: str) -> dict:
+    return {"choices": [{"delta": fields}]}
+
+
+def test_the_hot_model_answers_a_question_as_it_comes(spark, chromium):
     resume, requests = threading.Event(), []
 
     def chat(body):
         requests.append(body)
 
         def events():
-            yield {"choices": [{"delta": {"reasoning_content": "hm"}}]}
-            yield {"choices": [{"delta": {"content": "<b>one"}}]}
+            yield from (delta(reasoning_content="hm"), delta(content="<b>one"))
             resume.wait(LIMIT_S)
             yield {"choices": [{"delta": {"content": " two"}, "finish_reason": "stop"}]}
             yield {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 40}}
@@ -331,241 +314,205 @@ def test_the_hot_model_answers_a_question_as_it_comes(started_once, spark):
         return 200, events()
 
     spark.engine.chat, spark.engine.metrics = chat, METRICS.format(0, 1000)
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark)
-        page.get_by_role("textbox", name="Ask it something").fill("Count to two")
-        page.keyboard.press("Enter")
-        reply = page.get_by_role("group", name="Its answer")
-        expect(reply).to_have_text("<b>one")
-        expect(hot(page)).to_contain_text("1person now")
-        assert faults(page) == []
-        resume.set()
-        expect(reply).to_have_text("<b>one two")
-        expect(hot(page)).to_contain_text(re.compile(r"[1-9][\d.]*tok/s, last answer"))
-        two = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "a"}] * 2})
-        with urllib.request.urlopen(f"{spark.listeners['local']}v1/chat/completions", two.encode()):
-            expect(hot(page)).to_contain_text("Evened out for its template: same role 1")
-        assert (requests[0]["messages"], requests[0]["stream"]) == (
-            [{"role": "user", "content": "Count to two"}],
-            True,
-        )
-        # One that does not end is stopped.
-        resume.clear()
-        page.get_by_role("button", name="Ask", exact=True).click()
-        expect(reply).to_contain_text("<b>one")
-        page.get_by_role("button", name="Stop", exact=True).click()
-        expect(reply).to_contain_text("Stopped.")
-        expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
-        resume.set()
+    page = open_page(chromium, spark)
+    reply = ask_model(page, "Count to two")
+    expect(reply).to_have_text("<b>one")
+    reads(hot(page), "1person now")
+    assert faults(page) == []
+    resume.set()
+    expect(reply).to_have_text("<b>one two")
+    reads(hot(page), re.compile(r"[1-9][\d.]*tok/s, last answer"))
+    two = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "a"}] * 2})
+    with urllib.request.urlopen(f"{spark.listeners['local']}v1/chat/completions", two.encode()):
+        reads(hot(page), "Evened out for its template: same role 1")
+    assert requests[0]["messages"] == [{"role": "user", "content": "Count to two"}]
+    assert requests[0]["stream"] is True
+    # One that does not end is stopped.
+    resume.clear()
+    button(page, "Ask").click()
+    reads(reply, "<b>one")
+    button(page, "Stop").click()
+    reads(reply, "Stopped.")
+    expect(button(page, "Ask")).to_be_visible()
+    resume.set()
 
 
 def test_a_key_that_is_revoked_meanwhile_refuses_a_switch_and_a_question_asks_for_another(
-    started_once, spark
+    spark, chromium
 ):
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark, refusals=(401,))
-        give_key(page, "operate")
-        expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
+    page = open_page(chromium, spark, refusals=(401,))
+    give_key(page, "operate")
+    expect(button(page, "boss (operate)")).to_be_visible()
 
-        def revoke_key(route) -> None:
-            write_keys(spark.paths, ("use",))
-            route.continue_()
+    def revoke_key(route) -> None:
+        write_keys(spark.paths, ("use",))
+        route.continue_()
 
-        # Not before that: the page asks for its figures, too, and then wants another key.
-        page.route("**/switch", revoke_key)
-        switch(page, "qwen")
-        switch_region = page.get_by_role("region", name="Switch", exact=True)
-        expect(switch_region).to_contain_text("Refused")
-        expect(switch_region).to_contain_text("a key is needed")
-        spark.engine.chat = lambda _: (
-            200,
-            iter([{"choices": [{"delta": {"content": "hello"}}]}]),
-        )
-        page.get_by_role("textbox", name="Ask it something").fill("Who are you?")
-        page.keyboard.press("Enter")
-        keys = page.get_by_role("dialog", name="Key")
-        expect(keys).to_contain_text("Asking takes a key.")
-        keys.get_by_label("Key").fill(KEYS["use"])
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("group", name="Its answer")).to_have_text("hello")
+    # Not before that: the page asks for its figures, too, and then wants another key.
+    page.route("**/switch", revoke_key)
+    now = switch(page, "qwen")
+    reads(now, "Refused", "a key is needed")
+    spark.engine.chat = lambda _: (200, iter([delta(content="hello")]))
+    reply = ask_model(page, "Who are you?")
+    reads(key_dialog(page), "Asking takes a key.")
+    enter(page, KEYS["use"])
+    expect(reply).to_have_text("hello")
     assert spark.hot == ["mistral"]
 
 
-def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, quiet):
-    quiet.systemd.unit("open-webui.service", ActiveState="active", SubState="running")
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, quiet)
-        region = page.get_by_role("region", name="Use it elsewhere")
-        prompt = page.get_by_role("textbox", name="Ask it something")
-        address = f"{quiet.listeners['local']}v1"
-        for name, text in (("the address", address), ("auto", "auto"), ("qwen", "qwen")):
-            region.get_by_role("button", name=f"Copy {name}", exact=True).click()
-            # Who takes the focus before that takes the text to be copied away.
-            expect(page.locator("#told")).to_have_text(f"{text} is copied")
-            prompt.fill("")
-            page.keyboard.press("Control+V")
-            expect(prompt).to_have_value(text)
-        # A plain address of another machine has no clipboard of this kind.
-        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-        region.get_by_role("button", name="Copy mistral", exact=True).click()
-        expect(page.locator("#told")).to_have_text("mistral is copied")
+def test_address_and_names_can_be_copied_and_open_webui_is_linked(quiet, chromium):
+    quiet.systemd.unit("open-webui.service", **RUNNING)
+    page = open_page(chromium, quiet)
+    elsewhere = region(page, "Use it elsewhere")
+    prompt = page.get_by_role("textbox", name="Ask it something")
+    address = f"{quiet.listeners['local']}v1"
+    for name, text in (("the address", address), ("auto", "auto"), ("mistral", "mistral")):
+        if name == "mistral":
+            # A plain address of another machine has no clipboard of this kind.
+            page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        button(elsewhere, f"Copy {name}").click()
+        # Who takes the focus before that takes the text to be copied away.
+        expect(page.locator("#told")).to_have_text(f"{text} is copied")
         prompt.fill("")
         page.keyboard.press("Control+V")
-        expect(prompt).to_have_value("mistral")
-        # A fallback answers for its model, and has no name of its own here.
-        assert region.get_by_role("button", name="Copy spare").count() == 0
-        # At this address it does not listen.
-        expect(region).to_contain_text("Open WebUI answers on the Spark itself, at port 8080.")
-        page.evaluate("stream.abort(); facts.webui_at.loopback = false; paint();")
-        link = region.get_by_role("link", name="Open WebUI")
-        assert link.get_attribute("href") == re.sub(r":\d+/", ":8080/", quiet.listeners["local"])
+        expect(prompt).to_have_value(text)
+    # A fallback answers for its model, and has no name of its own here.
+    assert button(elsewhere, "Copy spare").count() == 0
+    # At this address it does not listen.
+    reads(elsewhere, "Open WebUI answers on the Spark itself, at port 8080.")
+    page.evaluate("stream.abort(); facts.webui_at.loopback = false; paint();")
+    link = elsewhere.get_by_role("link", name="Open WebUI")
+    assert link.get_attribute("href") == re.sub(r":\d+/", ":8080/", quiet.listeners["local"])
 
 
-def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(started_once, quiet):
-    with browser(chromium=started_once) as chromium:
-        page = chromium.page(quiet.listeners["open"], PHONE, refusals=(401,))
-        ask = page.get_by_role("heading", name="This Spark asks for a key")
-        expect(ask).to_be_visible()
-        assert faults(page) == []
-        page.get_by_role("textbox", name="Key").fill("lk-wrong")
-        page.get_by_role("button", name="Open").click()
-        expect(page.get_by_text("The key was not taken")).to_be_visible()
-        assert page.evaluate("sessionStorage.length") == 0
-        page.get_by_role("textbox", name="Key").fill(KEYS["use"])
-        page.keyboard.press("Enter")
-        expect(hot(page)).to_contain_text("mistral")
-        storage = page.evaluate(
-            "[Object.values(sessionStorage), localStorage.length, document.cookie]"
-        )
-        assert storage == [[KEYS["use"]], 0, ""]
-        assert KEYS["use"] not in page.content() and KEYS["use"] not in page.url
-        page.get_by_role("button", name="anna (use)").click()
-        page.get_by_role("button", name="Forget the key").click()
-        expect(ask).to_be_visible()
-        assert page.evaluate("sessionStorage.length") == 0
+def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(quiet, chromium):
+    page = chromium.page(quiet.listeners["open"], PHONE, refusals=(401,))
+    ask = page.get_by_role("heading", name="This Spark asks for a key")
+    expect(ask).to_be_visible()
+    assert faults(page) == []
+    page.get_by_role("textbox", name="Key").fill("lk-wrong")
+    button(page, "Open").click()
+    expect(page.get_by_text("The key was not taken")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.get_by_role("textbox", name="Key").fill(KEYS["use"])
+    page.keyboard.press("Enter")
+    reads(hot(page), "mistral")
+    storage = "[Object.values(sessionStorage), localStorage.length, document.cookie]"
+    assert page.evaluate(storage) == [[KEYS["use"]], 0, ""]
+    assert KEYS["use"] not in page.content() and KEYS["use"] not in page.url
+    button(page, "anna (use)").click()
+    button(page, "Forget the key").click()
+    expect(ask).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
 
 
 @pytest.mark.parametrize(
     ("width", "dark"), [(PHONE, True), (DESK, False)], ids=["phone, dark", "desk, light"]
 )
-def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
+def test_everything_can_be_read_and_reached(spark, chromium, width, dark):
     spark.has_done_much()
     spark.systemd.unit(UNITS["spare"], ActiveState="failed", SubState="failed", Result="timeout")
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark, width, dark=dark)
-        give_key(page, "operate")
-        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
-        expect(page.get_by_text("61 °C")).to_be_visible()
-        expect(page.get_by_text("starts in about 2 min")).to_be_visible()
-        expect(page.get_by_text("Its fallback spare: failed, timeout")).to_be_visible()
-        assert page.get_by_role("button", name="Switch to spare").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert faults(page) == []
-        spark.engine.metrics = METRICS.format(3, 1040)
-        expect(hot(page)).to_contain_text(re.compile(r"[1-9]\d*(\.\d)?tok/s"))
-        picture(page, f"page-{width}")
-        page.get_by_role("button", name="Switch to qwen", exact=True).focus()
-        page.keyboard.press("Enter")
-        dialog = sure(page, "qwen")
-        expect(dialog).to_contain_text("mistral is stopped first. 3 requests are under way")
-        expect(dialog.get_by_role("button", name="Leave it")).to_be_focused()
-        assert faults(page) == []
-        page.keyboard.press("Escape")
-        expect(dialog).to_be_hidden()
-        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_focused()
+    page = open_page(chromium, spark, width, dark=dark)
+    give_key(page, "operate")
+    to_qwen = button(page, "Switch to qwen")
+    expect(to_qwen).to_be_visible()
+    for words in ("61 °C", "starts in about 2 min", "Its fallback spare: failed, timeout"):
+        expect(page.get_by_text(words)).to_be_visible()
+    assert page.get_by_role("button", name="Switch to spare").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert faults(page) == []
+    spark.engine.metrics = METRICS.format(3, 1040)
+    reads(hot(page), re.compile(r"[1-9]\d*(\.\d)?tok/s"))
+    picture(page, f"page-{width}")
+    to_qwen.focus()
+    page.keyboard.press("Enter")
+    dialog = sure(page, "qwen")
+    reads(dialog, "mistral is stopped first. 3 requests are under way")
+    expect(button(dialog, "Leave it")).to_be_focused()
+    assert faults(page) == []
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(to_qwen).to_be_focused()
     assert spark.hot == ["mistral"]
 
 
-def test_the_page_is_live_and_says_when_it_is_not(started_once, tmp_path, monkeypatch):
-    spark = Spark(tmp_path, monkeypatch, None)
-    with spark.gateway(), browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark)
-        expect(page.get_by_text("live", exact=True)).to_be_visible()
-        spark.systemd.unit(UNITS["mistral"])
-        expect(hot(page)).to_contain_text("No model")
+def test_the_page_is_live_and_says_when_it_is_not(chromium, tmp_path, monkeypatch):
+    host = Spark(tmp_path, monkeypatch, None)
+    with once(host):
+        page = open_page(chromium, host)
+        expect(live(page)).to_be_visible()
+        host.systemd.unit(UNITS["mistral"])
+        reads(hot(page), "No model")
         assert page.title() == "no model · spark1"
-        spark.systemd.unit(UNITS["qwen"], ActiveState="active", SubState="running")
-        expect(hot(page)).to_contain_text("qwen")
+        host.systemd.unit(UNITS["qwen"], **RUNNING)
+        reads(hot(page), "qwen")
         # Another tab is in front of it.
         page.evaluate(HIDDEN, True)
-        expect(page.get_by_text("asleep", exact=True)).to_be_visible()
+        expect(live(page, "asleep")).to_be_visible()
         assert page.evaluate("stream.signal.aborted")
         page.evaluate(HIDDEN, False)
-        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        expect(live(page)).to_be_visible()
         # Nobody keeps the last hour here: none is shown, and nobody is asked for it again.
         page.wait_for_function("!kept")
-        expect(page.get_by_role("region", name="The last hour")).to_be_hidden()
-    spark.close()
+        expect(region(page, "The last hour")).to_be_hidden()
+        page.close()
+    host.close()
 
 
-def test_the_last_hour_is_drawn_where_prometheus_keeps_it(started_once, quiet):
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, quiet)
-        region = page.get_by_role("region", name="The last hour")
-        expect(region).to_contain_text("Memory available40.0 to 100.0 GiB")
-        expect(region).to_contain_text("GPU temperature45 to 75 °C")
-        # No model was hot in that hour.
-        expect(region).not_to_contain_text("tok/s")
-        curve = region.get_by_role("img", name="Memory available in the last hour").locator("path")
-        # A gap, where the host was off.
-        assert curve.get_attribute("d").count("M") == 2
-        assert faults(page) == []
-        page.evaluate("hour({ fault: 'Prometheus does not answer' })")
-        expect(region).to_be_hidden()
+PAINT_PEERS = """() => {
+  stream.abort();
+  facts.peers = { spark2: { ...facts, host: "spark2" }, spark3: { fault: "no answer" } };
+  paint();
+}"""
 
 
-def test_peers_are_shown_and_a_silent_one_is_said(started_once, quiet):
-    paint_peers = "(peers) => { stream.abort(); facts.peers = peers(facts); paint(); }"
-    peers = "(facts) => ({ spark2: { ...facts, host: 'spark2' }, spark3: { fault: 'no answer' } })"
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, quiet)
-        expect(hot(page)).to_contain_text("mistral")
-        region = page.get_by_role("region", name="Other Sparks")
-        expect(region).to_be_hidden()
-        page.evaluate(f"({paint_peers})({peers})")
-        first, second = region.get_by_role("listitem").all()
-        expect(first).to_contain_text("spark2mistral")
-        expect(first).to_contain_text("3 requests, 100.0 GiB available")
-        expect(second).to_contain_text("spark3silentno answer")
-        assert faults(page) == []
-
-
-def test_words_of_others_are_words_and_no_page(started_once, quiet):
+def test_the_last_hour_the_peers_and_words_of_others_are_shown_as_words(quiet, chromium):
     markup = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-    switch_history.add_switch_record(
-        quiet.paths, switch_history.SwitchRecord(time.time(), 1.0, markup, markup, 1, markup)
-    )
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, quiet)
-        expect(page.get_by_role("region", name="Last switches")).to_contain_text(markup)
-        assert page.locator("main img, main script").count() == 0
+    record = switch_history.SwitchRecord(time.time(), 1.0, markup, markup, 1, markup)
+    switch_history.add_switch_record(quiet.paths, record)
+    page = open_page(chromium, quiet)
+    reads(region(page, "Last switches"), markup)
+    assert page.locator("main img, main script").count() == 0
+    hour = region(page, "The last hour")
+    reads(hour, "Memory available40.0 to 100.0 GiB", "GPU temperature45 to 75 °C")
+    # No model was hot in that hour.
+    expect(hour).not_to_contain_text("tok/s")
+    curve = hour.get_by_role("img", name="Memory available in the last hour").locator("path")
+    # A gap, where the host was off.
+    assert curve.get_attribute("d").count("M") == 2
+    peers = region(page, "Other Sparks")
+    expect(peers).to_be_hidden()
+    page.evaluate(PAINT_PEERS)
+    first, second = peers.get_by_role("listitem").all()
+    reads(first, "spark2mistral", "3 requests, 100.0 GiB available")
+    reads(second, "spark3silentno answer")
+    assert faults(page) == []
+    page.evaluate("hour({ fault: 'Prometheus does not answer' })")
+    expect(hour).to_be_hidden()
 
 
-def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(started_once, spark):
-    gate = spark.paths.root / "loaded"
-    wait = f"until test -e {gate}; do sleep 0.05; done"
-    spark.systemd.unit(UNITS["qwen"], on_start=["sh", "-c", wait])
-    with browser(chromium=started_once) as chromium:
-        page = open_page(chromium, spark)
-        give_key(page, "operate")
-        switch(page, "qwen")
-        now = page.get_by_role("region", name="Switch", exact=True)
-        expect(now).to_contain_text("starting qwen")
-        spark.process.kill()
-        spark.process.wait()
-        expect(now).to_contain_text("The switch goes on")
-        expect(page.get_by_text("No answer from spark1 since")).to_be_visible()
-        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_disabled()
-        assert faults(page) == []
-        with spark.gateway():
-            expect(now).to_contain_text("boss, by the gateway is switching")
-            expect(page.get_by_text("No answer from spark1 since")).to_be_hidden()
-            gate.touch()
-            expect(hot(page)).to_contain_text("qwen")
-            expect(page.get_by_text("live", exact=True)).to_be_visible()
-            page.close()
-        # Chromium itself says that nobody answered.
-        chromium.faults[:] = [fault for fault in chromium.faults if "net::ERR_" not in fault]
+def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(spark, chromium):
+    gate = spark.hangs("qwen")
+    page = open_page(chromium, spark)
+    give_key(page, "operate")
+    now = switch(page, "qwen")
+    reads(now, "starting qwen")
+    spark.process.kill()
+    spark.process.wait()
+    reads(now, "The switch goes on")
+    no_answer = page.get_by_text("No answer from spark1 since")
+    expect(no_answer).to_be_visible()
+    expect(button(page, "Switch to qwen")).to_be_disabled()
+    assert faults(page) == []
+    with once(spark):
+        reads(now, "boss, by the gateway is switching")
+        expect(no_answer).to_be_hidden()
+        gate.touch()
+        reads(hot(page), "qwen")
+        expect(live(page)).to_be_visible()
+        page.close()
+    # Chromium itself says that nobody answered.
+    chromium.faults[:] = [fault for fault in chromium.faults if "net::ERR_" not in fault]
     assert spark.hot == ["qwen"]
 
 
@@ -574,21 +521,19 @@ ASKED = """([url, key]) => fetch(`${url}/v1/models`, { headers: { "x-api-key": k
 
 
 def test_a_browser_lets_pages_of_listed_origins_ask_and_no_others(started_once, tmp_path):
-    blank, outcomes = Reply(b"<!doctype html>", headers={"Content-Type": "text/html"}), []
-    with contextlib.ExitStack() as stack:
-        listed_site, other_site = (stack.enter_context(serving({"/": blank})) for _ in range(2))
-        listener = stack.enter_context(running(tmp_path, origins=(listed_site.url,))).listener(
-            "local"
-        )
-        for site, key in (
-            (listed_site, KEYS["use"]),
-            (listed_site, "wrong"),
-            (other_site, KEYS["use"]),
+    blank = Reply(b"<!doctype html>", headers={"Content-Type": "text/html"})
+    with (
+        serving({"/": blank}) as listed_site,
+        serving({"/": blank}) as other_site,
+        running(tmp_path, origins=(listed_site.url,)) as spark,
+    ):
+        listener = spark.listener("local")
+        url = f"http://{listener.address}:{listener.port}"
+        for site, key, outcome in (
+            (listed_site, KEYS["use"], 200),
+            (listed_site, "wrong", 403),
+            (other_site, KEYS["use"], "TypeError"),
         ):
-            page = started_once.new_page()
-            page.goto(site.url)
-            outcomes.append(
-                page.evaluate(ASKED, [f"http://{listener.address}:{listener.port}", key])
-            )
-            page.close()
-    assert outcomes == [200, 403, "TypeError"]
+            with contextlib.closing(started_once.new_page()) as page:
+                page.goto(site.url)
+                assert page.evaluate(ASKED, [url, key]) == outcome

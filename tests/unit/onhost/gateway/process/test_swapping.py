@@ -10,13 +10,13 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from gateway_process import CHAT, OPERATE, STREAM, USE, Spark, error, hot, running
 from raw_engine import LIMIT_S, chunk
 
 pytestmark = pytest.mark.slow
+SETTINGS = {"swap_on_request": True, "least_hot_s": 0.0, "keepalive_s": 0.2}
 
 STOPPING = {"phase": "stop", "line": "stopping qwen"}
 LOCKED = {"code": 75, "said": "ben is switching to safe since 3 s (process 7)"}
@@ -45,13 +45,6 @@ class Switch:
         self.listening.settimeout(LIMIT_S)
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    folder = tmp_path_factory.mktemp("gateway")
-    with running(folder, swap_on_request=True, least_hot_s=0.0, keepalive_s=0.2) as gateway_host:
-        yield gateway_host
-
-
 @contextlib.contextmanager
 def switching(spark: Spark) -> Iterator[Switch]:
     """The socket that systemd holds for switches of this host's gateway."""
@@ -72,7 +65,7 @@ def chat_body(model: str, **more: object) -> bytes:
     return json.dumps({"model": model, "messages": [], **more}).encode()
 
 
-def test_a_stream_is_kept_while_its_model_is_switched_to(spark: Spark, switch: Switch) -> None:
+def test_a_stream_is_kept_while_its_model_is_switched_to(spark, switch):
     hot(spark, None)
     client = spark.client("open")
     client.request("POST", CHAT, chat_body("mistral", stream=True), USE)
@@ -88,7 +81,7 @@ def test_a_stream_is_kept_while_its_model_is_switched_to(spark: Spark, switch: S
     client.close()
 
 
-def test_who_waits_for_a_switch_that_fails_is_told_its_reason(spark: Spark, switch: Switch) -> None:
+def test_who_waits_for_a_switch_that_fails_is_told_its_reason(spark, switch):
     hot(spark, None)
     why = "MemAvailable is 20 GiB, and 61 GiB are needed: nothing was stopped"
     with contextlib.closing(spark.client()) as stream, contextlib.closing(spark.client()) as whole:
@@ -107,20 +100,15 @@ def test_who_waits_for_a_switch_that_fails_is_told_its_reason(spark: Spark, swit
 
 
 @pytest.mark.parametrize("messages", [(STOPPING, FAILED), (STOPPING, LOCKED)])
-def test_an_operator_reads_the_lines_and_the_end(
-    spark: Spark, switch: Switch, messages: tuple[dict[str, object], ...]
-) -> None:
+def test_an_operator_reads_the_lines_and_the_end(spark, switch, messages):
     with contextlib.closing(spark.client()) as client:
         client.request("POST", "/switch", b'{"model": "mistral"}', OPERATE)
         switch.is_asked("mistral", "boss", *messages)
-        events = client.getresponse().read().decode().split("\n\n")
-        received_messages = [
-            json.loads(event.removeprefix("data: ")) for event in events if event[:1] == "d"
-        ]
-    assert received_messages == list(messages)
+        lines = client.getresponse().read().splitlines()
+    assert [json.loads(line[6:]) for line in lines if line[:6] == b"data: "] == list(messages)
 
 
-def test_while_somebody_switches_an_operator_is_refused_with_their_name(tmp_path: Path) -> None:
+def test_while_somebody_switches_an_operator_is_refused_with_their_name(tmp_path):
     """Before the first comment of a stream, which comes late here."""
     with running(tmp_path) as spark, switching(spark) as switch:
         client = spark.client()

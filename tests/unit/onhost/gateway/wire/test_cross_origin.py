@@ -18,24 +18,20 @@ def scope(method: str, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
     return {"method": method, "headers": [*headers]}
 
 
-@pytest.mark.parametrize(
-    ("pages", "method", "headers"),
-    [
-        (PAGES, "OPTIONS", [(b"origin", b"https://chat.example.evil"), ASKS]),
-        (PAGES, "OPTIONS", [(b"origin", b"null"), ASKS]),
-        (PAGES, "OPTIONS", [(b"origin", LISTED)]),
-        (PAGES, "OPTIONS", [ASKS]),
-        (PAGES, "POST", [(b"origin", LISTED), ASKS]),
-        (CrossOrigin([]), "OPTIONS", [(b"origin", LISTED), ASKS]),
-    ],
-)
-def test_only_a_question_of_a_listed_origin_is_answered(
-    pages: CrossOrigin, method: str, headers: list[tuple[bytes, bytes]]
-) -> None:
-    assert pages.preflight_headers(scope(method, *headers)) is None
+def test_only_a_question_of_a_listed_origin_is_answered():
+    origin = (b"origin", LISTED)
+    assert PAGES.preflight_headers(scope("OPTIONS", origin, ASKS))
+    for method, headers in (
+        ("OPTIONS", [(b"origin", b"https://chat.example.evil"), ASKS]),
+        ("OPTIONS", [origin]),
+        ("OPTIONS", [ASKS]),
+        ("POST", [origin, ASKS]),
+    ):
+        assert PAGES.preflight_headers(scope(method, *headers)) is None, (method, headers)
+    assert CrossOrigin([]).preflight_headers(scope("OPTIONS", origin, ASKS)) is None
 
 
-def test_a_question_is_answered_with_what_the_page_may_send() -> None:
+def test_a_question_is_answered_with_what_the_page_may_send():
     names = (b"access-control-request-headers", b"authorization, x-stainless-os")
     headers = dict(
         PAGES.preflight_headers(scope("OPTIONS", (b"origin", LISTED), ASKS, names)) or ()
@@ -55,8 +51,8 @@ def test_a_question_is_answered_with_what_the_page_may_send() -> None:
     ],
 )
 def test_an_answer_says_the_origin_that_is_listed_and_nothing_of_the_engines(
-    pages: CrossOrigin, origin: bytes, allowed_origin: bytes | None, vary: bytes | None
-) -> None:
+    pages, origin, allowed_origin, vary
+):
     messages: list[Any] = []
 
     async def keep(message: Any) -> None:

@@ -26,7 +26,7 @@ def field(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("preamble", [b"", b"once upon a time\r\n"])
 @pytest.mark.parametrize("first", [True, False])
-def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble: bytes) -> None:
+def test_the_model_is_read_and_replaced_wherever_it_stands(first, preamble):
     def form_of(model: bytes) -> bytes:
         # Of several the last counts, and each is replaced: engines may read another one.
         parts = [SOUND, field(b"model", model), field(b"model", model)]
@@ -53,7 +53,7 @@ def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble
         (b"", "it does not begin"),
     ],
 )
-def test_a_form_is_judged_as_any_body(body: bytes, words: str) -> None:
+def test_a_form_is_judged_as_any_body(body, words):
     with pytest.raises(GatewayRefusal, match=words) as error:
         engine_crash_limits.refuse_dangerous_fields(
             MultipartForm(KIND, body).validate_fields(ModelRequest)
@@ -61,6 +61,6 @@ def test_a_form_is_judged_as_any_body(body: bytes, words: str) -> None:
     assert error.value.status == 400
 
 
-def test_a_form_has_a_boundary() -> None:
+def test_a_form_has_a_boundary():
     with pytest.raises(GatewayRefusal, match="no boundary"):
         MultipartForm("multipart/form-data", form())
