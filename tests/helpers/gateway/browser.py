@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, sync_playwright
 
 _TALLEST = 1100  # Of a picture, CSS pixels.
 _PACKAGE = "chromium-headless-shell"
@@ -51,10 +52,11 @@ class Browser:
         page = context.new_page()
         page.on("console", lambda message: self._record_console(message, refusals))
         page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
-        page.on("websocket", lambda socket: self._check_socket(socket.url, url))
+        own = _origin(url)
+        page.on("websocket", lambda socket: self._check(socket.url, own.replace("http", "ws", 1)))
         page.route(
-            lambda request_url: _origin(request_url) != _origin(url),
-            lambda route, request: (self._elsewhere(request), route.abort())[0],
+            lambda request_url: _origin(request_url) != own,
+            lambda route, request: (self._check(request.url, own), route.abort())[0],
         )
         page.goto(url)
         return page
@@ -70,12 +72,9 @@ class Browser:
             place = message.location
             self.faults.append(f"console: {message.text} ({place['url']}:{place['lineNumber']})")
 
-    def _check_socket(self, socket_url: str, url: str) -> None:
-        if _origin(socket_url) != _origin(url).replace("http", "ws", 1):
-            self.faults.append(f"request to another origin: {socket_url}")
-
-    def _elsewhere(self, request: Request) -> None:
-        self.faults.append(f"request to another origin: {request.url}")
+    def _check(self, request_url: str, origin: str) -> None:
+        if _origin(request_url) != origin:
+            self.faults.append(f"request to another origin: {request_url}")
 
 
 @contextlib.contextmanager
@@ -146,13 +145,11 @@ def faults_of_report(html: str, folder: Path) -> list[str]:
     place.write_text(html, encoding="utf-8")
     findings = []
     with browser() as chromium:
-        for width in (PHONE, DESK):
-            for dark in (False, True):
-                page = chromium.page(place.as_uri(), width, dark=dark)
-                report_faults = page.evaluate((_HERE / "report.js").read_text(encoding="utf-8"))
-                findings += [
-                    f"{width}, dark {dark}: {fault}" for fault in report_faults + faults(page)
-                ]
+        for width, dark in itertools.product((PHONE, DESK), (False, True)):
+            page = chromium.page(place.as_uri(), width, dark=dark)
+            found_faults = page.evaluate((_HERE / "report.js").read_text(encoding="utf-8"))
+            found_faults += faults(page)
+            findings += [f"{width}, dark {dark}: {fault}" for fault in found_faults]
     return findings
 
 

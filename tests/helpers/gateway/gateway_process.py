@@ -177,10 +177,8 @@ def stop_process(process: subprocess.Popen[str]) -> str:
 
 def write_keys(paths: layout.Paths, roles: Sequence[str] = ("use", "operate")) -> None:
     """Write keys.json with a person of each role."""
-    now, digests = (
-        keys.format_utc(keys.utc_now()),
-        {r: keys.key_digest(KEYS[r].encode()) for r in KEYS},
-    )
+    now = keys.format_utc(keys.utc_now())
+    digests = {role: keys.key_digest(KEYS[role].encode()) for role in roles}
     entries = [keys.Entry(PEOPLE[role], now, digests[role], role) for role in roles]  # type: ignore[arg-type]
     paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
     paths.gateway_keys.write_text(json.dumps(keys.entries_document(entries)))
@@ -197,7 +195,7 @@ def start(
     """Start the program as the unit starts it.
 
     `handed_sockets`: listening sockets that systemd has opened; None: the program opens its own.
-    `patience_s`: how long the program waits for a body.
+    `patience_s`: how long the program waits for a body, and five times as long for a head.
     """
     # Numbers far from those that the program gets the sockets as.
     high = [fcntl.fcntl(listener, fcntl.F_DUPFD, 100) for listener in handed_sockets or ()]
@@ -209,7 +207,7 @@ def start(
         # Set the function's default: modules imported before hold the function already.
         asking.request_switch.__defaults__ = (spark.switch,)
         if patience_s is not None:
-            request_body.PATIENCE_S = patience_s
+            request_body.PATIENCE_S, server.HEAD_S = patience_s, 5 * patience_s
         if handed_sockets is not None:
             # systemd does this before it starts the program of a socket.
             for place, number in enumerate(high):
@@ -295,9 +293,7 @@ def ask(
 
 def error(answer: bytes) -> dict[str, Any]:
     """The error in an answer's body."""
-    error_fields = json.loads(answer)["error"]
-    assert isinstance(error_fields, dict)
-    return error_fields
+    return dict(json.loads(answer)["error"])
 
 
 def send(
@@ -306,8 +302,8 @@ def send(
     path: str = CHAT,
     headers: Any = None,
     *,
-    to="qwen",
-    listener="local",
+    to: str = "qwen",
+    listener: str = "local",
 ) -> tuple[HTTPConnection, Wire, RawRequest]:
     """Send a request; returns its client, and an engine's side of it."""
     client = spark.client(listener)

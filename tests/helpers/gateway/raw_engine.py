@@ -64,10 +64,7 @@ class Wire:
         pairs = [line.partition(": ")[::2] for line in head[1:]]
         request = RawRequest(head[0], pairs, b"")
         if length := request.get("content-length"):
-            while len(self._buffer) < int(length[0]):
-                self._buffer += self.socket.recv(65536)
-            body, self._buffer = self._buffer[: int(length[0])], self._buffer[int(length[0]) :]
-            return RawRequest(head[0], pairs, body)
+            return RawRequest(head[0], pairs, self._take(int(length[0])))
         body = b""
         while request.get("transfer-encoding") and (chunk := self.chunk()):
             body += chunk
@@ -76,9 +73,12 @@ class Wire:
     def chunk(self) -> bytes:
         """Read the next chunk of a chunked body; empty at its end."""
         size = int(self.until(b"\r\n"), 16)
-        while len(self._buffer) < size + 2:
+        return self._take(size + 2)[:size]
+
+    def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
             self._buffer += self.socket.recv(65536)
-        data, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
         return data
 
     def wait_until_closed(self) -> bool:

@@ -22,7 +22,7 @@ ANNA = {
     "role": "use",
     "until": None,
 }
-REVOKED = {**ANNA, "since": "2026-11-02T00:00:00Z", "sha256": None}
+REVOKED = {**ANNA, "sha256": None}
 BEN = {**ANNA, "person": "ben", "sha256": keys.key_digest(b"ben's"), "role": "operate"}
 BEN |= {"until": "2026-12-31"}
 
@@ -64,11 +64,15 @@ def test_the_later_change_of_a_person_stands_in_a_file_for_root_and_the_gateway_
     host.take(REVOKED)
     assert host.entries == [REVOKED, BEN]
     host.take(ANNA)
-    assert host.entries == [REVOKED, BEN], "a key that was revoked came back"
+    assert host.entries == [REVOKED, BEN], "a key that was revoked at the same time came back"
+    later = {**ANNA, "since": "2026-11-01T00:00:01Z"}
+    host.take(later)
+    assert host.entries == [later, BEN]
     assert host.journal == [
         "spark: key of anna: added, use",
         "spark: key of ben: added, operate, until 2026-12-31",
         "spark: key of anna: revoked",
+        "spark: key of anna: added, use",
     ]
 
 

@@ -9,6 +9,7 @@ import json
 from typing import Any, cast
 
 import pytest
+from event_loop import in_event_loop
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
@@ -17,6 +18,8 @@ from lockstep.onhost.gateway import page
 from lockstep.onhost.gateway.keys import Person
 from lockstep.onhost.operator.live_state import Facts
 
+#: What fetches things of elsewhere, and what the policy refuses.
+FOREIGN = ("http:", "https:", "//cdn", "@import", "url(", " style=", " onclick=", "innerHTML")
 ANNA, BOB = Person("anna", "operate"), Person("bob", "use")
 
 
@@ -58,17 +61,7 @@ def test_only_the_pages_own_script_and_styles_may_run_and_it_needs_no_others():
     # It holds nothing of elsewhere. The link to Open WebUI is one to this host.
     for own in ("http://www.w3.org/2000/svg", "http://${location.hostname}:"):
         text = text.replace(own, "")
-    for word in (
-        "http:",
-        "https:",
-        "//cdn",
-        "@import",
-        "url(",
-        " style=",
-        " onclick=",
-        "innerHTML",
-    ):
-        assert word not in text, word
+    assert [word for word in FOREIGN if word in text] == []
 
 
 def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path):
@@ -98,24 +91,23 @@ def test_facts_are_one_document_with_the_person_who_asked_and_the_peers():
 
 
 @pytest.mark.parametrize(("query", "accept"), [("stream", "*/*"), ("", "text/event-stream")])
-def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(query, accept, monkeypatch):
+@in_event_loop
+async def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(
+    query, accept, monkeypatch
+):
     monkeypatch.setattr(page, "FRESH_S", 3600.0)
-
-    async def watch_page() -> None:
-        facts, streams = CountedFacts(), []
-        whole = page.Page(cast(Facts, facts))
-        for person in (ANNA, BOB):
-            answer = await whole.status(page_request(query, accept), person)
-            assert isinstance(answer, StreamingResponse)
-            assert answer.media_type == "text/event-stream"
-            streams.append(cast(Any, answer.body_iterator))
-        first = [json.loads((await anext(stream)).removeprefix("data: ")) for stream in streams]
-        assert [document["looks"] for document in first] == [1, 1]
-        assert [document["you"]["name"] for document in first] == ["anna", "bob"]
-        monkeypatch.setattr(page, "FRESH_S", 0.0)
-        assert json.loads((await anext(streams[0])).removeprefix("data: "))["looks"] == 2
-        for stream in streams:
-            await stream.aclose()
-        assert asyncio.all_tasks() == {asyncio.current_task()} and facts.looks == 2
-
-    asyncio.run(watch_page())
+    facts, streams, earlier_tasks = CountedFacts(), [], asyncio.all_tasks()
+    whole = page.Page(cast(Facts, facts))
+    for person in (ANNA, BOB):
+        answer = await whole.status(page_request(query, accept), person)
+        assert isinstance(answer, StreamingResponse)
+        assert answer.media_type == "text/event-stream"
+        streams.append(cast(Any, answer.body_iterator))
+    documents = [json.loads((await anext(stream)).removeprefix("data: ")) for stream in streams]
+    looks = [(document["looks"], document["you"]["name"]) for document in documents]
+    assert looks == [(1, "anna"), (1, "bob")]
+    monkeypatch.setattr(page, "FRESH_S", 0.0)
+    assert json.loads((await anext(streams[0])).removeprefix("data: "))["looks"] == 2
+    for stream in streams:
+        await stream.aclose()
+    assert (facts.looks, asyncio.all_tasks()) == (2, earlier_tasks)

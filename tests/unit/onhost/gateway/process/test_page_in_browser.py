@@ -24,11 +24,7 @@ from playwright.sync_api import Locator, Page, expect
 from raw_engine import LIMIT_S
 
 from lockstep.files.templating import render_template
-from lockstep.onhost.gateway.configuration import (
-    GatewayConfiguration,
-    ListenAddress,
-    WebUiAddress,
-)
+from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress, WebUiAddress
 from lockstep.onhost.records import last_diff, switch_history
 
 pytestmark = pytest.mark.slow

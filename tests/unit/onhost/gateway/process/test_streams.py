@@ -59,15 +59,11 @@ def test_an_error_after_the_first_comment_is_an_event(spark, path, lines):
     assert document["error"]["message"] == "too long a prompt"
     if path != CHAT:
         assert document["type"] == "error"
-    client.close()
-
-
-def test_an_engine_that_ends_before_its_stream_began_is_an_event(spark):
-    client, wire = begin(spark)
+    # So is the end of an engine before its stream began.
+    client, wire = begin(spark, path)
     answer = client.getresponse()
     wire.socket.close()
     assert b"gave no answer" in answer.read()
-    client.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])

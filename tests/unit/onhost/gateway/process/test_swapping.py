@@ -9,7 +9,6 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from gateway_process import CHAT, OPERATE, STREAM, USE, Spark, error, hot, running
@@ -23,42 +22,29 @@ LOCKED = {"code": 75, "said": "ben is switching to safe since 3 s (process 7)"}
 FAILED = {"code": 1, "said": "the switch to mistral FAILED; qwen is hot again"}
 
 
-@dataclass
-class Switch:
-    """The program that switches for the gateway."""
-
-    listening: socket.socket
-
-    def is_asked(self, model: str, person: str, *messages: dict[str, object]) -> None:
-        """Wait until the gateway asks for this switch, and send it these lines and the end."""
-        connection, _ = self.listening.accept()
-        with connection, connection.makefile("rb") as lines:
-            assert json.loads(lines.readline()) == {"model": model, "person": person}
-            for message in messages:
-                connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def nobody_asks(self) -> None:
-        """Check that the gateway has not asked for a switch."""
-        self.listening.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            self.listening.accept()
-        self.listening.settimeout(LIMIT_S)
-
-
 @contextlib.contextmanager
-def switching(spark: Spark) -> Iterator[Switch]:
+def switching(spark: Spark) -> Iterator[socket.socket]:
     """The socket that systemd holds for switches of this host's gateway."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(spark.switch))
         listening.listen()
         listening.settimeout(LIMIT_S)
-        yield Switch(listening)
+        yield listening
 
 
 @pytest.fixture(scope="module")
-def switch(spark: Spark) -> Iterator[Switch]:
-    with switching(spark) as fake_switch:
-        yield fake_switch
+def switch(spark):
+    with switching(spark) as listening:
+        yield listening
+
+
+def is_asked(switch: socket.socket, model: str, person: str, *messages: dict[str, object]) -> None:
+    """Wait until the gateway asks for this switch, and send it these lines and the end."""
+    connection, _ = switch.accept()
+    with connection, connection.makefile("rb") as lines:
+        assert json.loads(lines.readline()) == {"model": model, "person": person}
+        for message in messages:
+            connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def chat_body(model: str, **more: object) -> bytes:
@@ -72,7 +58,7 @@ def test_a_stream_is_kept_while_its_model_is_switched_to(spark, switch):
     answer = client.getresponse()
     assert (answer.status, answer.readline()) == (200, b": waiting\n")
     spark.heat("mistral")
-    switch.is_asked("mistral", "anna", STOPPING, {"code": 0, "said": "mistral is hot"})
+    is_asked(switch, "mistral", "anna", STOPPING, {"code": 0, "said": "mistral is hot"})
     wire = spark.accept("mistral")
     assert json.loads(wire.next_request().body)["model"] == "mistralai/M"
     wire.send(STREAM + chunk(b"data: one\n\n") + b"0\r\n\r\n")
@@ -89,13 +75,12 @@ def test_who_waits_for_a_switch_that_fails_is_told_its_reason(spark, switch):
         stream_answer = stream.getresponse()
         assert stream_answer.readline() == b": waiting\n"
         whole.request("POST", CHAT, chat_body("qwen"))
-        switch.is_asked("qwen", "local", {"code": 1, "said": why})
+        is_asked(switch, "qwen", "local", {"code": 1, "said": why})
         event = stream_answer.read().rpartition(b"data: ")[2]
         assert f"qwen is cold; the switch to qwen failed: {why}" in error(event)["message"]
         answer = whole.getresponse()
         assert answer.status == 503 and int(answer.getheader("retry-after") or 0) > 0
         assert why in error(answer.read())["message"]
-    switch.nobody_asks()
     spark.nobody_asked()
 
 
@@ -103,7 +88,7 @@ def test_who_waits_for_a_switch_that_fails_is_told_its_reason(spark, switch):
 def test_an_operator_reads_the_lines_and_the_end(spark, switch, messages):
     with contextlib.closing(spark.client()) as client:
         client.request("POST", "/switch", b'{"model": "mistral"}', OPERATE)
-        switch.is_asked("mistral", "boss", *messages)
+        is_asked(switch, "mistral", "boss", *messages)
         lines = client.getresponse().read().splitlines()
     assert [json.loads(line[6:]) for line in lines if line[:6] == b"data: "] == list(messages)
 
@@ -113,6 +98,6 @@ def test_while_somebody_switches_an_operator_is_refused_with_their_name(tmp_path
     with running(tmp_path) as spark, switching(spark) as switch:
         client = spark.client()
         client.request("POST", "/switch", b'{"model": "mistral"}', OPERATE)
-        switch.is_asked("mistral", "boss", LOCKED)
+        is_asked(switch, "mistral", "boss", LOCKED)
         answer = client.getresponse()
         assert (answer.status, error(answer.read())["message"]) == (409, LOCKED["said"])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from an_identity import give_identity
+from event_loop import in_event_loop
 from gateway_process import CHAT, KEYS, MODELS, STREAM, Spark, ask, running
 from lab_servers import free_port
 from raw_engine import LIMIT_S, chunk
@@ -22,9 +23,11 @@ from lockstep.onhost.core import layout
 from lockstep.onhost.gateway.configuration import (
     PEER_PERSON,
     PEER_ROLE,
+    GatewayConfiguration,
     ListenAddress,
     PeerGateway,
 )
+from lockstep.onhost.gateway.peer_gateways import Peers, client_context
 
 pytestmark = pytest.mark.slow
 KEY = {"authorization": f"Bearer {KEYS['operate']}"}
@@ -178,6 +181,17 @@ def test_who_is_no_gateway_of_a_peer_gets_no_answer(pair):
     client = peer_client(pair)
     client.request("GET", "/v1/models", headers=KEY)
     assert client.getresponse().status == 400
+
+
+@in_event_loop
+async def test_one_with_the_certificate_of_another_host_is_sent_nothing(pair, capfd):
+    listener = pair.two.listener("peers")
+    impostor = PeerGateway("spark3", listener.address, listener.port)
+    gateway = GatewayConfiguration("spark1", (), peers=(impostor,))
+    peers = Peers(gateway, client_context(gateway, pair.identities))
+    assert await peers.gateways_serving("qwen") == []
+    expected = "expected lockstep:gateway:spark3, found lockstep:gateway:spark2"
+    assert expected in " ".join(capfd.readouterr())
 
 
 def test_the_page_has_the_facts_of_both(pair):
