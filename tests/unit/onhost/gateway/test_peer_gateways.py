@@ -115,7 +115,7 @@ async def test_one_that_gives_no_answer_holds_nothing_and_is_named(
     peers = peers_of(lists)
     assert await serving(peers, "qwen") == ["spark2", "spark3"]
     lists["spark2"] = answer
-    monkeypatch.setattr(peer_gateways, "ANSWER_S", 1.0)
+    monkeypatch.setattr(peer_gateways, "ANSWER_S", 0.1)
     assert await serving(peers, "qwen", cold=True) == ["spark3"]
     # Its last word is too old to switch by.
     assert await peers.hot_model_by_peer() == {"spark2": None, "spark3": "qwen"}

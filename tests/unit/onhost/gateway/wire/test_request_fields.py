@@ -65,7 +65,8 @@ def test_no_object_and_one_of_too_many_values_are_refused(body, words):
     assert error.value.status == 400
 
 
-def test_a_body_of_as_many_members_as_may_be_is_read():
+def test_a_body_of_no_members_and_one_of_as_many_as_may_be_are_read():
+    assert JsonBody(b" { } ").members == {}
     body = b"{" + b",".join(b'"k%d":1' % n for n in range(json_value_replacement.MEMBERS)) + b"}"
     assert len(JsonBody(body).members) == json_value_replacement.MEMBERS
 
