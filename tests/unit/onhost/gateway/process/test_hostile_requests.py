@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import random
 import socket
+from collections import Counter
 
 import pytest
-from gateway_process import CHAT, Spark, error
+from event_loop import in_event_loop
+from gateway_process import CHAT, KEYS, OK, Spark, ask, error, running
+
+from lockstep.onhost.gateway import app
 
 pytestmark = pytest.mark.slow
 #: It waits for no body that is not there at once.
@@ -51,3 +59,143 @@ def test_who_only_asks_and_sends_no_more_is_answered(spark, times):
 def test_who_a_request_is_for_is_said_once(spark, twice):
     lines = (b"GET /v1/models HTTP/1.1", b"host: localhost", twice, twice, b"connection: close")
     assert full_answer(spark, b"\r\n".join([*lines, b"", b""])).startswith(b"HTTP/1.1 400 ")
+
+
+#: Requests that are broken at random; the same seed sends the same ones.
+SEED, NUMBER, AT_ONCE = 20261123, 300, 32
+PATHS = (*app.MODEL_PATHS, "/", "/health", "/metrics", "/status", "/switch", "/v1/models")
+_READ = ("/", "/health", "/metrics", "/status", "/v1/models")
+_ODD_PATHS = (
+    *("*", "//v1/models", "/v1/../v1/models", "/v1/models/..%2f..", "/%76%31/models"),
+    *("/v1/models;x", "http://other.example/v1/models", "/v1/chat/completions/"),
+    *("/v1/chat%2Fcompletions", "/\x00", "/.", "/v1/.", "/invocations", "/pause", "/v1"),
+    *("/switch/..", "/metrics%00", "/" + "a" * 9000, "/v1/chat/completions?a=" + "b" * 900),
+    *("/v1/chat/completions#x", "/\xff\xfe", "v1/models", ""),
+)
+_METHODS = (
+    *("GET", "POST", "POST", "POST", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"),
+    *("CONNECT", "post", "PO\x00ST", "P" * 300, "", "PRI"),
+)
+_HEADERS = (
+    *(b"content-length: -1", b"content-length: 5", b"content-length: 99999999999999999999"),
+    *(b"content-length: 1\r\ncontent-length: 2", b"transfer-encoding: chunked"),
+    *(b"expect: 100-continue", b"transfer-encoding: chunked\r\ncontent-length: 4"),
+    *(b"transfer-encoding: gzip, chunked", b"content-encoding: gzip", b"content-encoding: \xff"),
+    *(b"content-type: text/plain; charset=utf-16", b"authorization: Bearer"),
+    *(b"authorization: Bearer  ", b"authorization: Basic YTpi", b"x-api-key:"),
+    *(b"authorization: Bearer \xff\xfe", b"x-api-key: " + b"k" * 9000),
+    *(b"connection: upgrade\r\nupgrade: h2c", b"connection: close, authorization, host"),
+    *(b"x: " + b"y" * 70000, b"x\x00: y", b" folded", b"novalue", b"host: evil.example", b"host: "),
+    *(b"host: a\r\nhost: b", b"origin: https://evil.example", b"x-forwarded-for: 10.0.0.1"),
+    *(b"forwarded: for=10.0.0.1", b"x-lockstep-person: x", b"x-lockstep-role: operate"),
+    *(b"range: bytes=0-1", b"accept: text/event-stream"),
+    b"\r\n".join(b"h%d: v" % n for n in range(300)),
+)
+_BODIES = (
+    *(b"", b"{", b"[]", b"null", b"7", b'"text"', b"{}", b'{"model": "qwen"'),
+    *(b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", b'{"model": "\\ud800"}', b"[" * 90000),
+    *(b'{"a":' * 20000, b'{"model": 1e999}', b'{"model": NaN}'),
+    *(b'{"model": "qwen", "model": "mistral"}', b'{"model": ["qwen"]}', b"\x00" * 200),
+    *(b'{"model": "qwen", "n": 1e30}', b'{"model": "qwen", "top_logprobs": -1}', b"9" * 30000),
+    *(b'{"model": "qwen", "messages": {"role": {}}}', b'{"model": "auto", "stream": "yes"}'),
+    *(b'{"model": "' + b"q" * 100000 + b'"}', b'{"model": "none"}', b'{"model": {"a": 1}}'),
+    b"5\r\n{}\r\n0",
+)
+
+
+def mutated_request(dice: random.Random, key: bytes | None) -> bytes:
+    """One request, whole or broken in a few places."""
+    path = dice.choice(PATHS) if dice.random() < 0.8 else dice.choice(_ODD_PATHS)
+    usual = "GET" if path in _READ else "POST"
+    method = usual if dice.random() < 0.7 else dice.choice(_METHODS)
+    good = {"model": dice.choice(("qwen", "auto", "coder", "mistral", "nothing")), "messages": []}
+    body = json.dumps(good | {"stream": dice.random() < 0.3}).encode()
+    if dice.random() < 0.4:
+        body = dice.choice(_BODIES)
+    headers = [b"host: localhost", b"content-type: application/json"]
+    if dice.random() < 0.85:
+        headers.append(b"content-length: %d" % len(body))
+    if key and dice.random() < 0.9:
+        headers.append(dice.choice((b"authorization: Bearer ", b"x-api-key: ")) + key)
+    headers += dice.choices(_HEADERS, k=dice.choice((0, 0, 0, 0, 1, 1, 2)))
+    dice.shuffle(headers)
+    line = f"{method} {path} HTTP/{dice.choice(('1.1',) * 9 + ('1.0', '2.0', '9', ''))}"
+    text = line.encode("latin-1") + b"\r\n" + b"\r\n".join(headers) + b"\r\n\r\n" + body
+    if dice.random() < 0.15:
+        corrupted_text = bytearray(text)
+        for _ in range(dice.randint(1, 8)):
+            corrupted_text[dice.randrange(len(corrupted_text))] = dice.randrange(256)
+        text = bytes(corrupted_text)
+    if dice.random() < 0.05:
+        text = text[: dice.randrange(len(text))]
+    if dice.random() < 0.02:
+        text += text
+    return text
+
+
+async def status_of_answer(spark: Spark, kind: str, text: bytes) -> str:
+    """The status of an answer; "" where the gateway closes without one."""
+    listener = spark.listener(kind)
+    if listener.port:
+        reader, writer = await asyncio.open_connection(listener.address, listener.port)
+    else:
+        reader, writer = await asyncio.open_unix_connection(listener.address)
+    answer = b""
+    with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+        writer.write(text)
+        answer = await reader.read(65536)
+    assert not answer or answer.startswith(b"HTTP/1.1 "), (text, answer)
+    return answer[9:12].decode("latin-1")
+
+
+async def send_requests(spark: Spark, kinds: tuple[str, ...], key: bytes | None) -> Counter[str]:
+    """Send requests, some at once; returns the count of each status."""
+    turns, statuses = asyncio.Semaphore(AT_ONCE), Counter[str]()
+
+    async def send_single(index: int) -> None:
+        dice = random.Random(f"{SEED} {key is None} {index}")
+        kind, text = dice.choice(kinds), mutated_request(dice, key)
+        async with turns:
+            status = await status_of_answer(spark, kind, text)
+        assert status != "500", (kind, text)
+        if status == "200" and key is None:
+            target = text.split(b" ", 2)[1].partition(b"?")[0].partition(b"#")[0]
+            assert target.decode("latin-1") in app.FREE, text
+        statuses[status] += 1
+
+    await asyncio.gather(*(send_single(index) for index in range(NUMBER)))
+    return statuses
+
+
+@in_event_loop
+async def test_nothing_falls_over_and_no_engine_is_asked_without_a_key(tmp_path):
+    requests: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError, EOFError):
+            requests.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(OK)
+
+    # It soon closes the connection of half a request.
+    with running(tmp_path, patience_s=1.0) as spark:
+        for listening in {*spark.engines.values()}:
+            await asyncio.start_server(answer, sock=listening)
+        without = await send_requests(spark, ("open", "tls"), None)
+        assert requests == []
+        assert without["401"] > NUMBER / 3 and without["200"] > 0, without
+        key = KEYS["operate"].encode()
+        with_key = await send_requests(spark, ("open", "tls", "local"), key)
+        assert with_key["200"] > NUMBER / 20 and with_key["400"] > NUMBER / 10, with_key
+        # The facts of the page come from the engine's counters.
+        model_requests = [
+            request for request in requests if not request.startswith(b"GET /metrics HTTP/1.1")
+        ]
+        assert len(model_requests) > NUMBER / 50
+        for request in model_requests:
+            method, target = request.decode().split(" ", 2)[:2]
+            assert method == "POST" and target.partition("?")[0] in app.MODEL_PATHS, request[:300]
+            assert key not in request
+        assert ask(spark, "GET", "/health")[0].status == 200
+        output = spark.stop()
+        assert "Traceback" not in output and "Exception" not in output, output[-3000:]
+        assert KEYS["operate"] not in output
