@@ -18,6 +18,7 @@ FILE = f"/etc/systemd/system/{UNIT}"
 LAUNCHER = "/data/scripts/llm/vllm-glm-launch.sh"
 OTHER = "/etc/systemd/system/vllm-qwen.service"
 MODELS = "/etc/lockstep/models.json"
+DROP_IN = f"/run/systemd/system/{UNIT}.d/debug.conf"
 LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
 MEMBERS = (
     topology.TopologyMember("spark1", "10.9.9.8"),
@@ -87,22 +88,20 @@ def test_what_is_the_same_makes_no_difference(spark):
 
 
 def test_a_difference_gives_every_value():
-    differences = launch_check.differences(
-        {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
-    )
-    assert differences == ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
+    facts = {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
+    differences = ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
+    assert launch_check.differences(facts) == differences
 
 
 def test_where_nothing_was_deployed_that_is_said(spark):
     # A deploy starts the cluster before its end: what it wrote is compared, not what was there.
     record = json.loads((spark.paths.generations / "0001.json").read_text())
-    generations.record_begun(spark.paths, {**record, "digest": "new", "lock": "another"})
+    begun_record = {**record, "digest": "new", "lock": "another"}
+    generations.record_begun(spark.paths, begun_record)
     assert spark.facts()["hash of the lock"] == "another"
     # One that failed before it wrote anything here says nothing of what is.
     files = [{**file, "text": "new"} for file in record["files"]]
-    generations.record_begun(
-        spark.paths, {**record, "digest": "new", "lock": "another", "files": files}
-    )
+    generations.record_begun(spark.paths, {**begun_record, "files": files})
     facts = spark.facts()
     assert (facts["hash of the lock"], facts[CHANGED]) == (record["lock"], "nothing")
     generations.remove_begun_record(spark.paths)
@@ -110,28 +109,17 @@ def test_where_nothing_was_deployed_that_is_said(spark):
     assert spark.facts()["hash of the lock"] == "no deploy on record"
 
 
-@pytest.mark.parametrize("path", [FILE, LAUNCHER, MODELS])
+@pytest.mark.parametrize("path", [FILE, LAUNCHER, MODELS, DROP_IN])
 def test_a_file_that_was_changed_by_hand_is_named_with_its_hash(spark, path):
+    # A unit of another model is no matter.
+    spark.file(OTHER, "changed")
+    if path == DROP_IN:
+        spark.systemd.unit(UNIT, DropInPaths=path)
     spark.file(path, "{}")
     first = spark.facts()[CHANGED]
-    assert first.startswith(f"{path} (")
+    assert first.startswith(f"{path} (") and OTHER not in first
     spark.file(path, "{ }")
     # Two members that were both changed are not the same by that.
-    assert spark.facts()[CHANGED] != first
-
-
-def test_a_unit_of_another_model_is_no_matter(spark):
-    spark.file(OTHER, "changed")
-    assert spark.facts()[CHANGED] == "nothing"
-
-
-def test_drop_ins_of_the_unit_are_named_with_their_hashes(spark):
-    drop_in = f"/run/systemd/system/{UNIT}.d/debug.conf"
-    spark.systemd.unit(UNIT, DropInPaths=drop_in)
-    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Tree\n")
-    first = spark.facts()[CHANGED]
-    assert first.startswith(f"{drop_in} (")
-    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Ring\n")
     assert spark.facts()[CHANGED] != first
 
 
@@ -153,22 +141,22 @@ def test_every_package_of_the_venv_counts_with_its_version(spark):
 
 
 def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path):
-    file = {"path": "a.safetensors", "size": 1, "sha256": hashlib.sha256(b"1").hexdigest()}
-    repository = {"model": "org/name", "revision": "c" * 40, "files": [file]}
+    revision, sha256 = "c" * 40, hashlib.sha256(b"1").hexdigest()
+    file = {"path": "a.safetensors", "size": 1, "sha256": sha256}
+    repository = {"model": "org/name", "revision": revision, "files": [file]}
     hub = {"cache_dir": f"{tmp_path}/hub", "repositories": [repository]}
     spark.paths.weights_list.write_text(json.dumps(hub))
-    place = tmp_path / "hub/models--org--name/snapshots" / ("c" * 40)
-    place.mkdir(parents=True)
-    (place / "a.safetensors").write_text("1")
-    mtime = (place / "a.safetensors").stat().st_mtime_ns
+    weights = tmp_path / "hub/models--org--name/snapshots" / revision / "a.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("1")
+    stamp = {"size": 1, "mtime_ns": weights.stat().st_mtime_ns, "sha256": sha256}
     stamps = tmp_path / "lockstep-verified"
     stamps.mkdir()
-    stamp = {"a.safetensors": {"size": 1, "mtime_ns": mtime, "sha256": file["sha256"]}}
-    (stamps / f"org--name@{'c' * 40}.json").write_text(json.dumps(stamp))
+    (stamps / f"org--name@{revision}.json").write_text(json.dumps({"a.safetensors": stamp}))
     assert spark.facts(weights=("org/name",))["weights org/name"] == "as verified"
-    (place / "a.safetensors").write_text("2")
-    bad = spark.facts(weights=("org/name",))["weights org/name"]
-    assert bad == "not as verified: a.safetensors"
+    weights.write_text("2")
+    facts = spark.facts(weights=("org/name",))
+    assert facts["weights org/name"] == "not as verified: a.safetensors"
 
 
 def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
@@ -177,17 +165,13 @@ def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
         return spark.facts(weights=("/data/own",))["weights /data/own"]
 
     first = weights("1")
-    assert first.startswith("1 files with names and sizes ")
-    assert weights("12") != first
+    assert first.startswith("1 files with names and sizes ") and weights("12") != first
 
 
-def test_the_mtu_is_that_of_every_interface_of_the_link(spark):
+def test_the_mtu_is_that_of_every_interface_and_a_driver_may_not_be_loaded(spark):
+    (spark.paths.proc / "driver/nvidia/version").unlink()
     spark.file(f"/sys/class/net/{LINKS[1]}/mtu", "1500\n")
-    assert spark.facts()["MTU of the fabric"] == "1500 and 9000"
+    facts = spark.facts()
+    assert (facts["MTU of the fabric"], facts["driver"]) == ("1500 and 9000", "not loaded")
     (spark.paths.root / f"sys/class/net/{LINKS[1]}/mtu").unlink()
     assert spark.facts()["MTU of the fabric"] == "9000"
-
-
-def test_a_driver_that_is_not_loaded_is_said(spark):
-    (spark.paths.proc / "driver/nvidia/version").unlink()
-    assert spark.facts()["driver"] == "not loaded"
