@@ -7,20 +7,19 @@ import sys
 
 import pytest
 from a_model import about
-from onhost_fakes import FakeDocker, host_root, write_models
+from onhost_fakes import FakeDocker, host_root
 
 from lockstep.onhost.core import config, errors, runner
 from lockstep.onhost.engine import gpu_holders
 
 SYNC, OURS = "a" * 64, "b" * 64
-VLLM = about(unit="vllm.service")
 
 
 class Spark:
     """A host whose driver names processes; `shows` says which."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
-        self.paths = host_root(tmp_path / "root", {"qwen": VLLM})
+        self.paths = host_root(tmp_path / "root", {"qwen": about(unit="vllm.service")})
         self.docker = FakeDocker(self.paths.docker_socket)
         self.docker.answers["/containers/json"] = [
             {"Id": SYNC, "Names": ["/vllm-qwen36-35b-a3b"], "Image": "vllm/vllm-openai:v0.28.0"},
@@ -117,42 +116,37 @@ def test_ours_are_not_among_them(spark):
     spark.process(1, "/system.slice/vllm.service", "VLLM::EngineCore")
     spark.process(2, f"/system.slice/docker-{OURS}.scope", "sglang::scheduler")
     spark.process(3, "/system.slice/lockstep-job-engine.service", "python3")
-    assert spark.shows("1, v, 9000", "2, s, 9000", "3, p, 9000") == []
+    spark.process(4, "/system.slice/ollama.service", "ollama")
+    names = [line[:14] for line in spark.shows("1, v, 9", "2, s, 9", "3, p, 9", "4, o, 9")]
+    assert names == ["ollama.service"]
     # Until the first deploy only a container's label says so.
-    assert [holder.place for holder in gpu_holders.foreign_holders(None, spark.paths)] == [
-        "vllm.service"
-    ]
-
-
-def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):
+    places = [holder.place for holder in gpu_holders.foreign_holders(None, spark.paths)]
+    assert places == ["vllm.service", "ollama.service"]
+    # What may be ours is not accused while Docker is silent.
     spark.docker.close()
     spark.paths.docker_socket.unlink(missing_ok=True)
-    spark.process(71, f"/system.slice/docker-{OURS}.scope", "python3")
-    spark.process(72, "/system.slice/ollama.service", "ollama")
-    assert [show[:14] for show in spark.shows("71, p, 1024", "72, o, 1024")] == ["ollama.service"]
+    assert [holder.place for holder in spark.foreign()] == ["ollama.service"]
 
 
-@pytest.mark.parametrize("used_mib", ["[N/A]", "N/A", "[Not Supported]", "Not Supported", ""])
-def test_a_size_that_the_driver_does_not_tell_is_unknown(spark, used_mib):
-    spark.process(5, "/system.slice/ollama.service", "ollama")
-    (line,) = spark.shows(f"5, /usr/local/bin/ollama, {used_mib}")
-    assert line.startswith("ollama.service (Ollama) holds memory of unknown size on the GPU: ")
-
-
-@pytest.mark.parametrize("line", ["", "No running processes found", "[N/A], [N/A], [N/A]"])
-def test_lines_that_name_no_process_name_nobody(spark, line):
-    assert spark.shows(line) == []
-
-
-def test_a_process_that_is_gone_is_named_as_the_driver_does(spark):
-    assert spark.shows("4711, /opt/a, b, 2048") == [
-        "a, b, process 4711 holds 2.0 GiB on the GPU: `sudo kill 4711`"
-    ]
-
-
-def test_without_a_driver_nobody_is_named(spark):
-    spark.program.unlink()
-    assert spark.foreign() == []
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", None),
+        ("No running processes found", None),
+        ("[N/A], [N/A], [N/A]", None),
+        # A process that is gone is named as the driver does.
+        ("47, /opt/a, b, 2048", "a, b, process 47 holds 2.0 GiB on the GPU: `sudo kill 47`"),
+        *(
+            (
+                f"47, /opt/a, {size}",
+                "a, process 47 holds memory of unknown size on the GPU: `sudo kill 47`",
+            )
+            for size in ("[N/A]", "N/A", "[Not Supported]", "Not Supported", "")
+        ),
+    ],
+)
+def test_a_line_may_name_no_process_or_no_size(spark, line, message):
+    assert spark.shows(line) == ([message] if message else [])
 
 
 def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
@@ -164,6 +158,8 @@ def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
     spark.does("echo NVIDIA-SMI has failed; exit 9")
     (line,) = gpu_holders.foreign_holder_sentences(host, spark.paths)
     assert "(nvidia-smi ended with 9: NVIDIA-SMI has failed)" in line
+    spark.program.unlink()
+    assert spark.foreign() == []
 
 
 def test_a_program_that_cannot_be_killed_is_not_waited_for(monkeypatch):
@@ -190,4 +186,3 @@ def test_the_reader_answers_before_and_after_a_deploy(spark, monkeypatch):
     assert gpu_holders.deployed_host_sentences(None) == []
     spark.paths.models.unlink()
     assert len(gpu_holders.deployed_host_sentences(None)) == 1
-    write_models(spark.paths, {"qwen": VLLM})
