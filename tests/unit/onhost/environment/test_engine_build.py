@@ -264,26 +264,32 @@ def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site
     assert editables == {"vllm": True, "transformers": False}
     first = (built_site.home / "pytorch.txt").read_text().splitlines()[0]
     assert first == f"torch==2.10.0+cu130 --hash=sha256:{PACKAGES[0]['sha256']}"
+    # A second run makes nothing anew, and another Python another venv.
+    inode = (built_site.home / "venv").stat().st_ino
+    built_site.build()
+    assert (built_site.home / "venv").stat().st_ino == inode
+    built_site.spec["python"] = "3.13"
+    assert "Python 3.13 (it has 3.12)" in built_site.missing()["pytorch"]
+    built_site.build()
     built_site.spec["home"] = str(built_site.home.parent / "another")
     assert sorted(built_site.missing()) == ["flashinfer", "pytorch", "vllm"]
 
 
 def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_site: Site) -> None:
-    [fork_variables] = [variables for argv, variables in built_site.calls() if "--editable" in argv]
+    def variables(of_fork: bool) -> list[dict[str, str]]:
+        return [keys for argv, keys in built_site.calls() if ("--editable" in argv) is of_fork]
+
+    [fork_variables] = variables(of_fork=True)
     path = built_site.home.parent / "store/wheels" / str(COMPILED["file"])
     assert fork_variables["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
     assert fork_variables["VLLM_USE_PRECOMPILED"] == "1"
     assert path.read_bytes() == b"compiled"
-    other_variables = [
-        variables for argv, variables in built_site.calls() if "--editable" not in argv
-    ]
-    assert not any(name.startswith("VLLM_") for variables in other_variables for name in variables)
+    assert "VLLM_" not in str(variables(of_fork=False))
     # What `gc` knows by that this engine is made of it.
     assert COMPILED["sha256"] in (built_site.home / "precompiled.txt").read_text()
     built_site.spec["precompiled"] = None
     assert built_site.run("vllm").returncode == 0
-    [_, without] = [variables for argv, variables in built_site.calls() if "--editable" in argv]
-    assert "VLLM_PRECOMPILED_WHEEL_LOCATION" not in without
+    assert "VLLM_PRECOMPILED_WHEEL_LOCATION" not in variables(of_fork=True)[1]
 
 
 @pytest.mark.parametrize(
@@ -303,36 +309,32 @@ def test_what_is_not_to_be_there_is_taken_out(
     assert built_site.missing() == {} and not folder.exists()
 
 
-def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
-    """test_uv_cache_failures.py has what the real uv says of each part."""
+def run_with_broken_cache(site: Site, message: str) -> BuildRun:
+    """A stage for which uv says this about its cache, once."""
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    message = f"cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
-    (cache / "broken").write_text(message)
-    result = site.run("pytorch")
+    (cache / "broken").write_text(message.format(cache=cache))
+    return site.run("pytorch")
+
+
+def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
+    """test_uv_cache_failures.py has what the real uv says of each part."""
+    message = "cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
+    result = run_with_broken_cache(site, message)
     assert (result.returncode, site.missing().get("pytorch")) == (0, None)
     assert "once more, without what uv had cached" in result.stdout
-    assert message in result.stderr
-
-
-def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
-    """uv makes its locks for everybody, and takes those that are there as they are."""
-    assert site.run("pytorch").returncode == 0
-    locks = (site.home.parent / "uv-cache", site.home / "venv/.lock")
-    assert [path.stat().st_mode & 0o077 for path in locks] == [0, 0]
+    assert message.format(cache=site.home.parent / "uv-cache") in result.stderr
 
 
 def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
+    message = '  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n'
+    result = run_with_broken_cache(site, message)
     cache = site.home.parent / "uv-cache"
-    cache.mkdir(parents=True)
-    message = f'  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n'
-    (cache / "broken").write_text(message)
-    result = site.run("pytorch")
-    assert result.returncode == 1
-    assert "once more" not in result.stdout
-    assert result.stderr == f"{message}\nlockstep engine-build: uv pip ended with 1\n"
+    message = f"{message.format(cache=cache)}\nlockstep engine-build: uv pip ended with 1\n"
+    assert (result.returncode, result.stderr) == (1, message)
     installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
     assert (len(installs), cache.exists()) == (1, True)
+    assert "once more" not in result.stdout
 
 
 def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site) -> None:
@@ -346,14 +348,16 @@ def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site
     }
     assert "secret" not in " ".join(argv) + result.stdout + result.stderr
     assert set((site.folder / "bin/proxies").read_text().splitlines()) == {"http://proxy:3128"}
+    # uv makes its locks for everybody, and takes those that are there as they are.
+    locks = (site.home.parent / "uv-cache", site.home / "venv/.lock")
+    assert [path.stat().st_mode & 0o077 for path in locks] == [0, 0]
 
 
 def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(built_site: Site) -> None:
     torch = built_site.home.parent / "store" / PACKAGES[0]["sha256"]
     torch.write_bytes(b"tarch")
-    (
-        built_site.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD"
-    ).unlink()
+    [record] = (built_site.home / "venv").rglob("torch-2.10.0+cu130.dist-info/RECORD")
+    record.unlink()
     result = built_site.run("pytorch")
     assert result.returncode == 0, result.stderr
     assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in result.stdout
@@ -367,12 +371,6 @@ def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: 
         (built_site.folder / name).rename(built_site.folder / f"{name}-is-gone")
     built_site.build()
     assert git(built_site.home / "vllm", "tag") == "v1"
-
-
-def test_a_second_run_of_a_stage_makes_nothing_anew(built_site: Site) -> None:
-    inode = (built_site.home / "venv").stat().st_ino
-    built_site.build()
-    assert (built_site.home / "venv").stat().st_ino == inode
 
 
 def test_a_released_vllm_needs_no_git(site: Site) -> None:
@@ -395,20 +393,6 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
     assert not (site.home / "venv/half-copied").exists()
 
 
-def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(built_site: Site) -> None:
-    (built_site.home / "unfinished").write_text("x")
-    assert built_site.engine_facts()["unfinished"]
-    with file_lock.open_file(built_site.home / "unfinished") as mark:
-        fcntl.flock(mark, fcntl.LOCK_EX)
-        assert not built_site.engine_facts()["unfinished"]
-
-
-def test_another_python_means_another_venv(built_site: Site) -> None:
-    built_site.spec["python"] = "3.13"
-    assert "Python 3.13 (it has 3.12)" in built_site.missing()["pytorch"]
-    built_site.build()
-
-
 def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
     site.spec["vllm"]["git"] = "/nonexistent"
     result = site.run("vllm")
@@ -420,7 +404,7 @@ def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
     ("argv", "message"),
     [
         ([], "usage: engine-build"),
-        (["bake"], "usage: engine-build"),
+        (["bake", "x"], "usage: engine-build"),
         (["check", "a", "b"], "usage: engine-build"),
         (["check", "/none.json"], "none.json"),
     ],
@@ -438,26 +422,29 @@ def record(site: Site, **changes: Any) -> None:
 
 
 def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
-    record(site)
-    # The second time over what is there.
-    assert [site.run("activate").returncode for _ in range(2)] == [0, 0]
-    assert Path(site.spec["current"]).readlink() == Path(site.home.name)
-
-
-def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> None:
     current = Path(site.spec["current"])
     site.home.mkdir(parents=True)
     current.symlink_to("older")
     assert site.run("activate").returncode == 1
     record(site, faults=["torch is a CPU build"])
     result = site.run("activate")
-    assert result.returncode == 1
-    assert "has not passed its check" in result.stderr
+    assert result.returncode == 1 and "has not passed its check" in result.stderr
     assert current.readlink() == Path("older")
+    record(site)
+    # The second time over what is there.
+    assert [site.run("activate").returncode for _ in range(2)] == [0, 0]
+    assert current.readlink() == Path(site.home.name)
 
 
-def test_a_change_of_the_environment_makes_its_check_void(built_site: Site) -> None:
+def test_a_change_makes_a_check_void_and_a_stage_that_runs_is_not_taken_for_cut_off(
+    built_site: Site,
+) -> None:
     record(built_site)
     assert built_site.engine_facts()["check"]
     assert built_site.run("flashinfer").returncode == 0
     assert built_site.engine_facts()["check"] is None
+    (built_site.home / "unfinished").write_text("x")
+    assert built_site.engine_facts()["unfinished"]
+    with file_lock.open_file(built_site.home / "unfinished") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        assert not built_site.engine_facts()["unfinished"]
