@@ -69,7 +69,7 @@ def ip(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     return replies
 
 
-def test_the_kernel_is_told_where_to_send(kernel: Kernel, ip: Any) -> None:
+def test_the_kernel_is_told_where_to_send_until_the_end(kernel: Kernel, ip: Any) -> None:
     attributes = netconsole_sender.wanted_attributes(*WHERE)
     assert not kernel.sends_as_wanted(attributes)
     kernel.set_up(attributes)
@@ -77,6 +77,11 @@ def test_the_kernel_is_told_where_to_send(kernel: Kernel, ip: Any) -> None:
     has = kernel.target.has
     assert (has["enabled"], has["extended"], has["remote_mac"]) == ("1", "1", MAC)
     assert (has["dev_name"], has["local_ip"], has["remote_ip"]) == ("lo", *WHERE[:2])
+    # A refusal names the attribute.
+    with pytest.raises(errors.Problem, match="enabled"):
+        kernel.set_up({**attributes, "dev_name": "gone0"})
+    kernel.remove()
+    assert has["enabled"] == "0" and not kernel._folder.exists()
 
 
 def test_one_that_sends_takes_a_change_only_after_a_stop(kernel: Kernel, ip: Any) -> None:
@@ -117,22 +122,6 @@ def test_a_kernel_without_the_module_is_said_with_a_remedy(tmp_path: Path) -> No
     nowhere.remove()
 
 
-def test_a_refusal_names_the_attribute(kernel: Kernel, ip: Any) -> None:
-    attributes = {**netconsole_sender.wanted_attributes(*WHERE), "dev_name": "gone0"}
-    with pytest.raises(errors.Problem, match="enabled"):
-        kernel.set_up(attributes)
-
-
-def test_the_end_takes_it_away(kernel: Kernel, ip: Any) -> None:
-    kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
-    kernel.remove()
-    assert kernel.target.has["enabled"] == "0" and not kernel._folder.exists()
-
-
-class Enough(Exception):
-    pass
-
-
 def test_it_is_set_up_again_and_told_once(
     kernel: Kernel, ip: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,16 +135,13 @@ def test_it_is_set_up_again_and_told_once(
             # The cable went and came.
             kernel.target.has["enabled"] = "0"
         if sleeps == 5:
-            raise Enough
+            raise KeyboardInterrupt
 
-    with pytest.raises(Enough):
+    with pytest.raises(KeyboardInterrupt):
         netconsole_sender.main(["send", *WHERE], layout.Paths(kernel._folder), sleep)
     assert kernel.target.has["enabled"] == "1"
     message = "lockstep netconsole: the kernel sends to 10.77.0.2, port 6666, by lo"
     assert capsys.readouterr().out.splitlines() == [message]
-
-
-def test_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert netconsole_sender.main(["send"]) == 2
     assert "usage: netconsole send FROM TO PORT" in capsys.readouterr().err
 
