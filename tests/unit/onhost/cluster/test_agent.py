@@ -35,9 +35,7 @@ def answers(spark: Spark) -> bool:
     return False
 
 
-def test_members_switch_together_and_what_was_killed_is_undone_when_its_lease_is_over(
-    tmp_path, monkeypatch
-):
+def test_members_switch_together_and_a_killed_switch_is_undone_by_its_lease(tmp_path, monkeypatch):
     pair = hosts_of(tmp_path, monkeypatch, 2, free_port())
     agents = [start_program(spark, "cluster.agent", *TIMES) for spark in pair]
     try:

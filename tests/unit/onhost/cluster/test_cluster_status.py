@@ -41,9 +41,7 @@ DOWN = member("down", hot=None, reason="3 starts in 30 min did not help")
     ],
     ids=["well", "half", "two runs", "no token", "given up", "off", "silent"],
 )
-def test_a_group_that_is_not_well_is_a_finding_with_each_members_word(
-    first, second, code, message, last_line
-):
+def test_a_group_that_is_not_well_is_a_finding(first, second, code, message, last_line):
     exit_code, lines = judge_cluster("pair", MEMBERS, {"spark1": first, "spark2": second})
     assert (exit_code, lines[0], len(lines)) == (code, f"pair: {message}", 3)
     assert lines[-1] == f"  spark2: {last_line}"

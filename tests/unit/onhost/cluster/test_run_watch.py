@@ -138,22 +138,18 @@ def test_a_member_that_does_not_return_leaves_the_group_down(pair):
     assert message in wait_until_left_down(pair)
 
 
-def test_a_member_that_does_not_hear_rank_0_stops_by_itself(pair):
+def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
     pair[0].freeze()
-    until(lambda: pair[1].hot == [], "stopped")
+    until(lambda: pair[1].hot == [], "a member that does not hear rank 0 stops by itself")
     assert pair[1].cluster_run.state == "ended"
     assert "spark1, rank 0, was not heard for" in pair[1].cluster_run.reason
-
-
-def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
+    pair[0].thaw()
+    until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
     pair[1].freeze()
     until(lambda: pair[0].hot == [], "ended on the first")
     pair[1].thaw()
-    until(
-        lambda: pair[1].hot == [] or pair[1].cluster_run.run == pair[0].cluster_run.run,
-        "on the other",
-    )
     until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
+    assert pair[1].cluster_run.run == pair[0].cluster_run.run
 
 
 def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
@@ -191,18 +187,17 @@ def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
         assert list(json.loads(path.read_text())["runs"]) == ["pair"]
 
 
-def test_a_run_that_an_earlier_version_recorded_stays_hot(pair):
-    pair[0].kill_agent()
-    cluster_run = pair[0].cluster_run
-    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(cluster_run)}))
-    pair[0].power_on()
-    assert (pair[0].cluster_run.run, pair[0].cluster_run.state) == (cluster_run.run, "hot")
+def test_an_agent_that_is_restarted_keeps_the_group_also_from_an_earlier_versions_record(pair):
+    run = pair[0].cluster_run
+    for spark in pair:
+        spark.kill_agent()
+    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(run)}))
+    for spark in pair:
+        spark.power_on()
+    until(lambda: pair[0].cluster_run.members == {"spark1": "hot", "spark2": "hot"}, "heard")
     assert hot(pair) == [["glm"], ["glm"]]
-
-
-def test_where_the_agent_notes_is_what_a_deploy_removes():
-    paths = layout.Paths()
-    assert [str(paths.clusters), str(paths.clusters_on_disk)] == list(RECORDS)
+    assert [spark.cluster_run.run for spark in pair] == [run.run, run.run]
+    assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in pair] == [1, 1]
 
 
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
@@ -211,6 +206,9 @@ def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     run_records.save(paths, run_records.ClusterRun("pair", "glm", "run"))
     assert run_records.recorded_runs(paths)["pair"].model == "glm"
     assert "a boot will forget how it stands" in capsys.readouterr().out
+    # A deploy removes both records.
+    records = (layout.Paths().clusters, layout.Paths().clusters_on_disk)
+    assert [str(path) for path in records] == list(RECORDS)
 
 
 def test_none_while_the_group_waits_to_be_started_is_final(pair):
@@ -236,30 +234,15 @@ def test_a_member_that_chose_another_model_meanwhile_keeps_it(pair):
     assert hot(pair) == [[], ["own"]]
 
 
-def test_an_agent_that_is_restarted_keeps_the_group(pair):
-    run = pair[0].cluster_run.run
-    for spark in pair:
-        spark.kill_agent()
-    for spark in pair:
-        spark.power_on()
-    until(lambda: pair[0].cluster_run.members == {"spark1": "hot", "spark2": "hot"}, "heard")
-    assert hot(pair) == [["glm"], ["glm"]]
-    assert [spark.cluster_run.run for spark in pair] == [run, run]
-    assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in pair] == [1, 1]
-
-
-def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
-    with cluster_of(tmp_path, monkeypatch, 2) as (spark, _):
-        spark.systemd.unit(GLM, ActiveState="active", SubState="running")
-        until(lambda: spark.hot == [], "stopped")
-        assert f"{GLM} is up without its cluster: stopping it" in spark.log.getvalue()
-
-
-def test_who_is_switching_is_left_alone(pair):
+def test_who_is_switching_is_left_alone_and_a_rank_without_its_group_is_stopped(pair):
     with switch_lock.hold_lock(pair[0].paths.switch_lock, "ben", "own"):
         pair[1].systemd.unit(GLM, ActiveState="inactive")
         until(lambda: "left to who is switching" in pair[0].log.getvalue(), "seen")
         assert pair[0].hot == ["glm"]
+    assert pair[0].switch("none")[0] == 0
+    pair[0].systemd.unit(GLM, ActiveState="active", SubState="running")
+    until(lambda: pair[0].hot == [], "stopped")
+    assert f"{GLM} is up without its cluster: stopping it" in pair[0].log.getvalue()
 
 
 def test_a_rank_alone_is_refused_with_the_remedy_unless_its_group_starts(pair, capsys):

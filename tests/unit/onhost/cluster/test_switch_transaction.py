@@ -67,7 +67,7 @@ def calls(spark) -> list[str]:
         (False, [[], []], "the switch to glm was cancelled; no model is hot"),
     ],
 )
-def test_a_switch_that_is_cancelled_brings_back_what_each_member_had_if_it_is_to(
+def test_a_cancelled_switch_brings_back_what_each_member_had_if_it_is_to(
     pair, restore, hot, message
 ):
     work = one_rank_up(pair, 600)
@@ -99,28 +99,45 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
 
 
 @pytest.mark.parametrize("asked_on", [0, 1])
-def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
+def test_every_member_drops_its_model_starts_its_rank_and_stops_it_for_none(pair, asked_on):
     code, lines = pair[asked_on].switch("glm")
-
-    assert code == 0, lines
-    assert hot_everywhere(pair) == [["glm"], ["glm"]]
-    assert calls(pair[1]) == [
-        f"systemctl stop -- {OWN}",
-        f"systemctl reset-failed -- {GLM}",
-        f"systemctl start -- {GLM}",
-    ]
-    assert lines[-1] == "glm is hot on spark1, spark2"
+    assert (code, hot_everywhere(pair)) == (0, [["glm"], ["glm"]]), lines
+    start_calls = [f"systemctl {word} -- {GLM}" for word in ("reset-failed", "start")]
+    assert calls(pair[1]) == [f"systemctl stop -- {OWN}", *start_calls]
+    assert lines[-1] == "glm is hot on spark1, spark2" and "spark2: stopping own" in lines
     [durations] = [line for line in lines if line.startswith("took: ")]
     assert durations.startswith("took: check ") and durations.count("took") == 1
-    assert "spark2: stopping own" in lines
     assert pair[0].cluster_run.run == pair[1].cluster_run.run
     assert_nobody_switches(pair)
+    # What is hot already is asked for a token and left alone.
+    code, lines = pair[1 - asked_on].switch("glm")
+    assert code == 0 and lines[0].startswith("glm is hot already (")
+    records = [switch_history.load(spark.paths)[0] for spark in pair]
+    assert [record.hot_already for record in records] == [asked_on == 1, asked_on == 0]
+    assert calls(pair[1])[-1] == start_calls[-1]
+    code, lines = pair[asked_on].switch("none")
+    assert (code, hot_everywhere(pair)) == (0, [[], []])
+    members = ("spark1, spark2", "spark2, spark1")[asked_on]
+    assert lines[-1] == f"no model is hot on {members}"
+    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
 
 
-def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_asked_for(pair):
+def test_a_rehearsal_tells_what_would_be_stopped_and_one_host_asks_nobody_for_itself(pair):
+    code, lines = pair[0].switch("glm", "--dry")
+    assert (code, lines[-2:]) == (0, ["spark1: no model up", "spark2: would stop own"])
+    assert [calls(spark) for spark in pair] == [[], []]
+    assert_nobody_switches(pair)
+    pair[1].power_off()
+    code, lines = pair[0].switch("own")
+    assert (code, pair[0].hot) == (0, ["own"]), lines
+
+
+def test_a_model_of_one_member_ends_the_group_on_all_and_each_keeps_how_a_switch_ended(pair):
     assert pair[1].switch("glm")[0] == 0
     pair[0].systemd.unit(OWN, start_ok=False)
-    assert pair[0].switch("own")[0] != 0
+    code, lines = pair[0].switch("own")
+    assert (code, hot_everywhere(pair)) == (1, [["glm"], ["glm"]])
+    assert lines[-1] == "the switch to own FAILED; hot again: glm on spark1, glm on spark2"
     # The latest first; on the host where it was asked for it is its operator's own.
     of_peer, (back, own) = [switch_history.load(spark.paths) for spark in pair]
     assert (own.model, own.code) == ("glm", 0)
@@ -130,27 +147,9 @@ def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_a
     assert back.person.endswith(" on spark1")
     # Of `boot: "last"`.
     assert [models_by_boot.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
-
-
-def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
-    pair[0].switch("glm")
-    code, lines = pair[1].switch("glm")
-
-    assert code == 0 and lines[0].startswith("glm is hot already (")
-    records = [switch_history.load(spark.paths)[0] for spark in pair]
-    assert [record.hot_already for record in records] == [False, True]
-    assert calls(pair[1])[-1] == f"systemctl start -- {GLM}"
-
-
-@pytest.mark.parametrize("asked_on", [0, 1])
-def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
-    pair[0].switch("glm")
-    code, lines = pair[asked_on].switch("none")
-
-    assert (code, hot_everywhere(pair)) == (0, [[], []])
-    members = ("spark1, spark2", "spark2, spark1")[asked_on]
-    assert lines[-1] == f"no model is hot on {members}"
-    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
+    code, lines = pair[1].switch("own")
+    assert (code, hot_everywhere(pair)) == (0, [[], ["own"]])
+    assert lines[-1].removeprefix("spark2: ") == "own is hot, started in 0 s"
 
 
 def test_none_stops_what_is_up_here_also_without_an_agent(pair):
@@ -159,32 +158,6 @@ def test_none_stops_what_is_up_here_also_without_an_agent(pair):
 
     assert (code, pair[1].hot) == (0, []), lines
     assert lines[0].endswith("; stopping what is up here only")
-
-
-@pytest.mark.parametrize(
-    ("start_ok", "code", "hot", "message"),
-    [
-        (True, 0, [[], ["own"]], "own is hot, started in 0 s"),
-        # The cluster is back.
-        (
-            *(False, 1, [["glm"], ["glm"]]),
-            "the switch to own FAILED; hot again: glm on spark2, glm on spark1",
-        ),
-    ],
-)
-def test_a_model_of_one_member_ends_the_group_on_all(pair, start_ok, code, hot, message):
-    pair[0].switch("glm")
-    pair[1].systemd.unit(OWN, start_ok=start_ok)
-    exit_code, lines = pair[1].switch("own")
-
-    assert (exit_code, hot_everywhere(pair)) == (code, hot)
-    assert lines[-1].removeprefix("spark2: ") == message
-
-
-def test_a_switch_of_one_host_asks_nobody_while_no_group_is_up(pair):
-    pair[1].power_off()
-    code, lines = pair[0].switch("own")
-    assert (code, pair[0].hot) == (0, ["own"]), lines
 
 
 def tell_of_unlike_deploys(pair) -> None:
@@ -233,7 +206,7 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
 
 
 @pytest.mark.parametrize(("model", "hot_models"), [("none", [[], []]), ("own", [[], ["own"]])])
-def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole(
+def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
     pair, monkeypatch, model, hot_models
 ):
     """The second switch had seen no cluster yet, and would have ended a rank alone."""
@@ -267,9 +240,7 @@ def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkey
     assert_nobody_switches(pair)
 
 
-def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
-    pair, monkeypatch
-):
+def test_a_group_that_starts_before_a_switch_has_its_lock_is_ended_as_a_whole(pair, monkeypatch):
     pair[0].switch("glm")
     concerns, questions = cluster_plan.concerns_other_members, []
 
@@ -329,9 +300,7 @@ BACK = "the switch to glm FAILED; hot again: own on spark2"
     ],
     ids=["rank 0 fails", "rank 1 fails", "one returns", "none returns", "the fallback starts"],
 )
-def test_when_a_rank_does_not_start_it_is_said_who_has_what(
-    pair, first, second, code, hot, message
-):
+def test_after_a_failed_start_it_is_said_who_has_what(pair, first, second, code, hot, message):
     for spark, units in zip(pair, (first, second), strict=True):
         for unit, fields in units.items():
             spark.systemd.unit(unit, journal=["ERROR no such device"], **fields)
@@ -433,13 +402,4 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     assert message == "it was undone: the cluster agent was restarted"
     work.output()
     assert pair[0].hot == []
-    assert_nobody_switches(pair)
-
-
-def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
-    code, lines = pair[0].switch("glm", "--dry")
-
-    assert code == 0, lines
-    assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
-    assert [calls(spark) for spark in pair] == [[], []]
     assert_nobody_switches(pair)

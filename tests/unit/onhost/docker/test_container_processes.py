@@ -106,9 +106,7 @@ def test_a_container_that_stays_is_an_error_and_one_of_others_is_left_alone(dock
 @pytest.mark.parametrize(
     ("state", "remedy"), [("absent", "start"), ("refuses", "start"), ("hangs", "restart")]
 )
-def test_a_daemon_that_hangs_is_restarted_and_one_that_is_not_there_is_started(
-    tmp_path, state, remedy
-):
+def test_a_daemon_that_hangs_is_restarted_and_an_absent_one_started(tmp_path, state, remedy):
     path = tmp_path / "docker.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
         if state != "absent":

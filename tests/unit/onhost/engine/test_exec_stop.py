@@ -83,9 +83,7 @@ time.sleep(60)
     ],
     ids=["ends by itself", "waits for its clients", "was asked"],
 )
-def test_an_engine_is_asked_to_end_and_killed_where_it_does_not(
-    capsys, engine, words, code, message
-):
+def test_an_engine_is_asked_to_end_and_then_killed(capsys, engine, words, code, message):
     argv = [sys.executable, "-IS", "-c", ENGINE, engine]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"

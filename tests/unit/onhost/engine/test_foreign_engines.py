@@ -145,9 +145,7 @@ def test_specifiers_and_variables_of_a_command_line_are_filled_in(line, unit, wo
         ("A=b=c\nA=d\n", {"A": "d"}),
     ],
 )
-def test_a_file_of_variables_wins_and_one_that_is_not_there_is_none(
-    tmp_path, text, variables
-) -> None:
+def test_a_file_of_variables_wins_and_one_that_is_not_there_is_none(tmp_path, text, variables):
     (tmp_path / "1.env").write_text(text)
     files = f"{tmp_path}/*.env (ignore_errors=no)\n/nonexistent/x (ignore_errors=yes)"
     state = {"Environment": 'A=1 "Z=x y"', "EnvironmentFiles": files}

@@ -159,9 +159,7 @@ class Host:
         return False
 
 
-def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(tmp_path, monkeypatch):
     host = Host(tmp_path / "root", monkeypatch)
     device = host.paths.root.stat().st_dev
     served_model = model("m", unit="m.service", weights=("/models/m",), load_free_gib=MINIMUM_GIB)

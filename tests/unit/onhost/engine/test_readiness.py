@@ -6,7 +6,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -55,9 +54,7 @@ def test_a_generated_token_makes_it_ready(fake, main_process, monkeypatch):
     body = {"model": "qwen-served", "messages": messages, "max_tokens": 16}
     assert fake.requests == [{**body, "temperature": 0, "stream": False}]
     assert fake.keys == ["Bearer s3cret"]
-
-
-def test_thoughts_count_as_tokens_and_a_warming_engine_gets_another_chance(fake, main_process):
+    # Thoughts count as tokens, and a warming engine gets another chance.
     thoughts = FakeEngine.answer(None, 16, reasoning_content="The user")
     answers = [(503, {"error": "warming up"}), (200, thoughts)]
     fake.chat = lambda _: answers.pop(0)
@@ -119,7 +116,7 @@ def test_a_port_that_never_opens_fails_with_the_limit_or_the_main_processs_end(m
 
 
 @pytest.mark.parametrize("stage", ["test_question", "sense"])
-def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
+def test_a_main_process_that_dies_when_asked_fails_at_once(
     main_process, tmp_path, monkeypatch, fake, stage
 ):
     never = threading.Event()
@@ -145,21 +142,16 @@ STRANGER = ["nc (process 7 of eve)"]
 
 @pytest.mark.parametrize("looks", [[STRANGER], [[], STRANGER]], ids=["at once", "after a look"])
 def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_seen(
-    fake, main_process, looks
+    fake, main_process, tmp_path, monkeypatch, looks
 ):
     waiting = waiter(fake.url, main_process.pid)
     is_unasked, waiting.impostor_texts = len(looks) == 1, iter(looks).__next__
     words = r"nc \(process 7 of eve\) answers at"
     assert_failure(readiness.EXIT_STRANGER, words, lambda: waiting.wait(None))
     assert (fake.requests == []) == is_unasked
-
-
-def test_answers_of_another_listener_are_not_recorded(fake, main_process, tmp_path, monkeypatch):
-    waiting = waiter(fake.url, main_process.pid)
-    sound = sense_check.SenseVerdict(())
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sound)
-    waiting.impostor_texts = lambda: STRANGER
-    paths = host_root(tmp_path, {})
+    # Nor are its answers recorded.
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sense_check.SenseVerdict(()))
+    waiting.impostor_texts, paths = lambda: STRANGER, host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.check_sense(None, paths)
     assert watch_findings.load(paths).senses == {}
@@ -206,18 +198,11 @@ def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_
     assert fake.requests == []
 
 
-# An old request for records asks no questions.
-@pytest.mark.parametrize("sense", ["off", "record"])
-def test_a_model_without_sense_is_asked_for_its_test_question_only(
-    fake, host_maker, monkeypatch, sense
+def test_pages_are_kept_free_and_a_load_is_told_until_the_engine_is_ready(
+    fake, host_maker, monkeypatch, capsys
 ):
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
-    _, run = host_maker(sense=sense)
-    assert (run(), len(fake.requests)) == (0, 1)
-
-
-def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
-    paths, run = host_maker(load_free_gib=12)
+    paths, run = host_maker(load_free_gib=12, weights=["/models/m"])
+    write_checkpoint(paths)
     write_meminfo(paths, 40.0, 11.0)
     drop_caches = paths.proc / "sys/vm/drop_caches"
 
@@ -226,31 +211,24 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
             time.sleep(0.05)
         fake.health = 200
 
+    watching = free_pages_during_load.LoadGuard.watching
+
+    def watch_with_progress(guard):
+        guard.say_progress(weight_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
+        return watching(guard)
+
+    monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watch_with_progress)
     only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
     watch_findings.save(paths, watch_findings.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
     disk = Disk(paths)
+    atomic_files.write_json(paths.disk_rates, {disk.device: 470.0})
     device = paths.root.stat().st_dev
     disk_read_ahead.raise_read_ahead("q", [device], paths, pytest.fail)
 
-    assert run() == 0
-    assert disk.kib == 128
+    assert (run(), disk.kib) == (0, 128)
     # It is hot again, whatever ended it before.
     assert watch_findings.load(paths).kills == {}
-
-
-def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, capsys):
-    paths, run = host_maker(weights=["/models/m"], sense="off")
-    write_checkpoint(paths)
-    atomic_files.write_json(paths.disk_rates, {Disk(paths).device: 470.0})
-
-    @contextmanager
-    def watching(guard):
-        guard.say_progress(weight_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
-        yield
-
-    monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watching)
-    assert run() == 0
     line = "lockstep ready: loading weights: 1.0 of 2.0 GiB, 410 MB/s (this disk gives 470)"
     assert line in capsys.readouterr().out.splitlines()
 
@@ -275,25 +253,25 @@ def test_an_engine_behind_a_listener_is_asked_itself(
     assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))
 
 
-def test_answers_that_make_sense_are_recorded_for_later(
-    main_process, host_maker, monkeypatch, capsys
+@pytest.mark.parametrize("sense", ["off", "record", "sound", "nonsense"])
+def test_answers_decide_whether_a_model_becomes_hot_and_are_recorded(
+    fake, main_process, host_maker, monkeypatch, capsys, sense
 ):
-    sound = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "sound", ""),))
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sound)
-    paths, run = host_maker(sense="answers")
-    assert run() == 0
-    assert "lockstep test_question: q makes sense: echo (0.0 s)" in capsys.readouterr().out
-    host_view = watch_findings.load(paths).senses["q"]
-    assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
-
-
-def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch):
-    check = sense_check.SenseCheck("count", "nonsense", "expected 1 to 100")
-    wrong = sense_check.SenseVerdict((check,))
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: wrong)
-    paths, run = host_maker(sense="answers")
-    words = "q talks nonsense.*count: expected 1 to 100.*another image, quantisation"
-    assert_failure(5, words, run)
-    assert watch_findings.load(paths).senses["q"].state == "nonsense"
-    phases = [boot.phase for boot in models_by_boot.load(paths).boots]
-    assert phases in ([], [models_by_boot.STARTING])
+    check = sense_check.SenseCheck("count", sense, "expected 1 to 100")
+    looks = [sense_check.SenseVerdict((check,))]
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: looks.pop())
+    # An old request for records asks no questions.
+    is_asked = sense in ("sound", "nonsense")
+    paths, run = host_maker(sense="answers" if is_asked else sense)
+    if sense == "nonsense":
+        words = "q talks nonsense.*count: expected 1 to 100.*another image, quantisation"
+        assert_failure(5, words, run)
+        phases = [boot.phase for boot in models_by_boot.load(paths).boots]
+        assert phases in ([], [models_by_boot.STARTING])
+    else:
+        assert (run(), len(fake.requests)) == (0, 1)
+        message = "lockstep test_question: q makes sense: count (0.0 s)"
+        assert (message in capsys.readouterr().out) == is_asked
+    found_senses = watch_findings.load(paths).senses
+    records = [(record.pid, record.state) for record in found_senses.values()]
+    assert records == ([(main_process.pid, sense)] if is_asked else [])

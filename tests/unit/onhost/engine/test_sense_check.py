@@ -88,9 +88,7 @@ def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Eng
     assert set(engine.keys) == {"Bearer s3cret"}
 
 
-def test_a_recipe_may_have_no_parser_of_calls_and_an_engine_that_ends_at_log_probabilities(
-    engine: Engine,
-) -> None:
+def test_a_recipe_may_have_no_parser_of_calls_and_no_log_probabilities(engine: Engine) -> None:
     words = look(engine, "sound", logprobs=False)
     assert "could not be asked: log-probabilities: this engine ends" in words
     assert not any("logprobs" in request for request in engine.requests)
@@ -127,9 +125,7 @@ def test_an_answer_that_is_wrong_beside_another_request_only_is_told_so(engine: 
         ),
     ],
 )
-def test_what_an_engine_refuses_is_left_out_and_said(
-    engine: Engine, refuse: dict[str, Any], silent: str
-) -> None:
+def test_what_an_engine_refuses_is_left_out_and_said(engine, refuse, silent):
     engine.refuse = refuse
     assert silent in look(engine, "sound")
     assert not set(refuse) & set(engine.requests[-1])
@@ -153,7 +149,7 @@ THOUGHTS = {"message": {"reasoning": "Let me see."}, "finish": "length"}
     ],
     ids=["no number", "not a number", "refuses all", "ends", "only thinks"],
 )
-def test_an_engine_that_cannot_answer_is_no_liar_and_one_that_ends_has_failed(
+def test_an_engine_that_cannot_answer_is_no_liar_and_one_that_ends_failed(
     engine: Engine, traits: dict[str, Any], state: str, words: str
 ) -> None:
     vars(engine).update(traits)
@@ -175,9 +171,7 @@ def test_a_slow_engine_is_asked_no_more_after_a_while(engine: Engine, monkeypatc
         (openai_api.RequestRefusal("HTTP 400"), "untold", "embedding: HTTP 400"),
     ],
 )
-def test_a_model_that_generates_nothing_is_asked_by_its_kind(
-    engine: Engine, answer: str | Exception, state: str, words: str
-) -> None:
+def test_a_model_that_generates_nothing_is_asked_by_its_kind(engine, answer, state, words):
     with mock.patch.dict(sense_of_vectors_and_orders.WRONG, embedding=mock.Mock()) as by_kind:
         by_kind["embedding"].side_effect = [answer]
         assert words in look(engine, state, kind="embedding")

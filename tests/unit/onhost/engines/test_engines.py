@@ -89,9 +89,7 @@ def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
         ({"a": 1}, {"a": 2}, "reads length as {'a': 1}, where Lockstep reads {'a': 2}"),
     ],
 )
-def test_a_value_that_the_parser_reads_in_another_way_is_named_with_both(
-    parser_value, own_value, message
-):
+def test_a_value_that_the_parser_reads_otherwise_is_named(parser_value, own_value, message):
     reading = ParsedCommand({"length": parser_value}, {"length": "usual"})
     finding = reading.misread_option({"length": own_value, "an-option-of-another-release": 1})
     assert finding == (message and f"{message}. Remedy: write the flag in full, once")

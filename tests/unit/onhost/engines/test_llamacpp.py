@@ -78,9 +78,7 @@ def test_what_sees_beside_the_model_is_passed_unless_it_is_refused(words, sees) 
     ("flags", "size"),
     [("", 2.0), ("-ctk q8_0 -ctv q8_0", 1.0625), ("--cache-type-k q8_0 -ctv q4_0", 0.8125)],
 )
-def test_the_widths_of_keys_and_values_and_the_context_of_all_slots_are_counted(
-    flags, size
-) -> None:
+def test_widths_of_keys_and_values_and_the_context_of_all_slots_are_counted(flags, size) -> None:
     model_serving = serving(replace(RECIPE, command=f"{RECIPE.command} {flags}"))
     assert element_bytes(model_serving.kv_dtype) == size
     assert (model_serving.context, model_serving.sequences) == (8192, 2)

@@ -144,19 +144,6 @@ def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, ind
 
 
 @pytest.mark.slow
-def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index):
-    """The index has another file of that name first, and gives neither hashes nor sizes."""
-    page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
-    with serving({"/cu130/torch/": Reply(page)}) as other_server:
-        host = Host(tmp_path, index, torch_index=f"{other_server.url}/cu130")
-        host.bring()
-        assert other_server.paths == ["/cu130/torch/"]
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert (host.folder / "wheels" / FILE).read_bytes() == BODY
-    assert not (host.folder / ".pip").exists()
-
-
-@pytest.mark.slow
 def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     ranges = []
 
@@ -253,18 +240,15 @@ def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("answers", "why"),
     [
-        (None, "No matching distribution found for torch==2.10.0+cu130. Remedy: check network"),
-        (OTHER_BODY, f"Expected sha256 {NAME} Got"),
+        ({}, "No matching distribution found for torch==2.10.0+cu130. Remedy: check network"),
+        # Other bytes than were locked.
+        ({f"/whl/files/{QUOTED}": Reply(OTHER_BODY)}, f"Expected sha256 {NAME} Got"),
     ],
-    ids=["no index has it", "other bytes than were locked"],
 )
-def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, body, why):
-    if body:
-        index.answers[f"/whl/files/{QUOTED}"] = Reply(body)
-    else:
-        index.answers = {}
+def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, answers, why):
+    index.answers = {**index.answers, **answers} if answers else {}
     host = Host(tmp_path, index, index=f"http://me:s3cret@{index.host}/whl")
     with pytest.raises(errors.Problem) as error:
         host.bring()
@@ -276,13 +260,20 @@ def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, body
 
 
 @pytest.mark.slow
-def test_without_an_index_pips_own_configuration_names_it(tmp_path, index, monkeypatch):
+def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index, monkeypatch):
+    """The index has another file of that name first, and gives neither hashes nor sizes."""
+    # Without an index, pip's own configuration names it.
     configuration = tmp_path / "pip.conf"
     configuration.write_text(f"[global]\nindex-url = {index.url}/whl\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
-    host = Host(tmp_path, index, index=None)
-    host.bring()
+    page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
+    with serving({"/cu130/torch/": Reply(page)}) as other_server:
+        host = Host(tmp_path, index, index=None, torch_index=f"{other_server.url}/cu130")
+        host.bring()
+        assert other_server.paths == ["/cu130/torch/"]
     assert (host.folder / NAME).read_bytes() == BODY
+    assert (host.folder / "wheels" / FILE).read_bytes() == BODY
+    assert not (host.folder / ".pip").exists()
 
 
 @pytest.mark.slow

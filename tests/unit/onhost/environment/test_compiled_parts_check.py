@@ -36,9 +36,7 @@ NVFP4 = {
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, set()),
     ],
 )
-def test_a_checkpoint_says_whether_it_has_experts_and_how_wide_its_weights_are(
-    config, expected_traits
-):
+def test_a_checkpoint_says_whether_it_has_experts_and_narrow_weights(config, expected_traits):
     assert checkpoint_traits(SimpleNamespace(**config)) == expected_traits
 
 

@@ -95,9 +95,7 @@ def test_only_recipes_that_are_refused_are_named(image, engine, recipe, version,
 
 
 @pytest.mark.parametrize(("engine", "recipe"), [("vllm", VLLM), ("sglang", SGLANG)])
-def test_an_engine_that_cannot_be_imported_for_want_of_a_gpu_refuses_nothing(
-    image: Path, engine: str, recipe: dict[str, Any]
-) -> None:
+def test_an_engine_that_cannot_be_imported_for_want_of_a_gpu_refuses_nothing(image, engine, recipe):
     answer = ask(image, engine, recipe, STANDIN_NEEDS_GPU="1")
     assert answer["faults"] == []
     assert "cannot be imported: libcuda.so.1" in answer["unanswered"]
@@ -153,9 +151,7 @@ def record(folder: Path) -> Any:
     return json.loads((folder / "images" / NAME).read_text())
 
 
-def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
-    tmp_path, check
-) -> None:
+def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(tmp_path, check):
     result = check(f'echo "$@" > {tmp_path}/argv; {says()}')
     assert (result.code, result.err) == (0, "")
     assert result.out == "vllm 0.32.0 in registry.example:5000/a/vllm takes 1 recipe(s)\n"
@@ -191,7 +187,7 @@ REFUSAL = "recipe qwen: vLLM 0.32.0 refuses it: --swap-space"
         ),
     ],
 )
-def test_a_refusal_is_kept_with_a_remedy_and_an_engine_that_cannot_be_asked_is_a_warning(
+def test_a_refusal_is_kept_with_a_remedy_and_silence_is_a_warning(
     tmp_path, check, answer, code, output
 ) -> None:
     result = check(says(**answer))

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 from a_peer import Spark, write_lease
@@ -53,11 +54,6 @@ def reference() -> str:
 
 
 @pytest.fixture
-def image(reference) -> dict:
-    return {"Os": "linux", "Architecture": "arm64", "RepoDigests": [reference], "Id": "sha256:1"}
-
-
-@pytest.fixture
 def paths(tmp_path):
     paths = layout.Paths(tmp_path)
     paths.docker_socket.parent.mkdir(parents=True)
@@ -65,9 +61,9 @@ def paths(tmp_path):
 
 
 @pytest.fixture
-def docker(paths, image):
-    docker = FakeDocker(paths.docker_socket)
-    docker.pulled_image = image
+def docker(paths, reference):
+    docker, names = FakeDocker(paths.docker_socket), {"RepoDigests": [reference], "Id": "sha256:1"}
+    docker.pulled_image = {"Os": "linux", "Architecture": "arm64", **names}
     yield docker
     docker.close()
 
@@ -75,18 +71,13 @@ def docker(paths, image):
 @pytest.fixture
 def origin():
     """A registry with the image."""
-    with serving(answers(MANIFEST, *BODIES.values())) as server:
+    blobs = {blob_path(name): Reply(body) for name, body in BODIES.items()}
+    with serving({**blobs, MANIFEST_PATH: Reply(MANIFEST)}) as server:
         yield server
 
 
 def blob_path(name: str) -> str:
     return f"/v2/org/engine/blobs/sha256:{name_of(BODIES[name])}"
-
-
-def answers(manifest: bytes, *blobs: bytes) -> dict[str, Reply]:
-    base = "/v2/org/engine"
-    blob_replies = {f"{base}/blobs/sha256:{name_of(body)}": Reply(body) for body in blobs}
-    return {**blob_replies, MANIFEST_PATH: Reply(manifest)}
 
 
 @pytest.fixture
@@ -121,10 +112,8 @@ def assert_refused(pull, code: int, *words: str, **how: str) -> None:
 
 
 @pytest.mark.parametrize("change", [{}, {"RepoDigests": [], "Id": DIGEST}], ids=["name", "its id"])
-def test_an_image_that_is_here_is_not_fetched(
-    docker, pull, origin, reference, image, capsys, change
-):
-    docker.images[reference] = {**image, **change}
+def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, capsys, change):
+    docker.images[reference] = {**docker.pulled_image, **change}
     assert pull() == 0
     assert (docker.pulls, origin.requests) == ([], [])
     # A host that an older Lockstep deployed to has it without.
@@ -211,16 +200,30 @@ def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
     assert name_of(BODIES["layer1"]) not in stored_digests(paths)
 
 
+def failing_pull(message: str) -> dict:
+    return {"pull_events": [{"errorDetail": {"message": message}, "error": message}]}
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "traits", "code", "words"),
     [
-        ({"Architecture": "amd64"}, "expected linux/arm64, the image is linux/amd64"),
-        ({"RepoDigests": ["x@sha256:2"]}, "Docker has it under sha256:2"),
+        (*({"Architecture": "amd64"}, {}, 6), "expected linux/arm64, the image is linux/amd64"),
+        (*({"RepoDigests": ["x@sha256:2"]}, {}, 6), "Docker has it under sha256:2"),
+        (
+            {},
+            failing_pull("write /x: no space left on device"),
+            5,
+            "Remedy: `lockstep gc`",
+        ),
+        ({}, failing_pull("dial tcp: connection refused"), 1, "finished layers are kept"),
     ],
 )
-def test_an_image_that_is_not_the_pin_is_refused(docker, pull, image, change, words):
-    docker.pulled_image = {**image, **change}
-    assert_refused(pull, 6, words)
+def test_a_wrong_image_and_dockers_refusal_give_code_and_remedy(
+    docker, pull, change, traits, code, words
+):
+    docker.pulled_image.update(change)
+    vars(docker).update(traits)
+    assert_refused(pull, code, words)
 
 
 def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull, origin):
@@ -233,26 +236,12 @@ def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull
     ("status", "code", "remedy"),
     [(401, 3, "docker login"), (403, 3, "docker login"), (404, 4, "pin another digest")],
 )
-def test_what_the_registry_refuses_gives_cause_code_and_remedy(
-    docker, pull, origin, status, code, remedy
-):
+def test_a_registrys_refusal_gives_code_and_remedy(docker, pull, origin, status, code, remedy):
     origin.answers[MANIFEST_PATH] = Reply(b"", status)
     assert_refused(pull, code, SHORT, remedy)
-
-
-@pytest.mark.parametrize(
-    ("message", "code", "remedy"),
-    [
-        ("write /var/lib/docker/tmp: no space left on device", 5, "`lockstep gc`"),
-        ("dial tcp: connection refused", 1, "finished layers are kept"),
-    ],
-)
-def test_what_docker_refuses_gives_cause_code_and_remedy(docker, pull, message, code, remedy):
-    docker.pull_events = [{"errorDetail": {"message": message}, "error": message}]
-    assert_refused(pull, code, message, remedy)
-
-
-def test_docker_that_is_down_has_a_code_of_its_own(paths, pull):
+    docker.close()
+    docker.path.unlink()
+    # Docker that is down has a code of its own.
     assert_refused(pull, 7, "Remedy: sudo systemctl start docker")
 
 
@@ -260,12 +249,13 @@ def test_an_index_of_several_platforms_is_no_pin(paths, origin):
     body = json.dumps({"manifests": []}).encode()
     digest = f"sha256:{name_of(body)}"
     origin.answers[f"/v2/org/engine/manifests/{digest}"] = Reply(body)
-    pin = pull_image.Pin(
-        f"127.0.0.1:1/{NAME}", digest, "linux/arm64", f"{origin.url}/v2/org/engine"
-    )
+    base = f"{origin.url}/v2/org/engine"
+    pin = pull_image.Pin(f"127.0.0.1:1/{NAME}", digest, "linux/arm64", base)
     copier, claim = peer_client.Copier(None), announced_fetches.Claim(None)
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
         pull_image.fetch_into_store(pin, paths.layers, None, copier, claim)
+    hub = replace(pin, origin="https://registry-1.docker.io/v2/vllm/vllm-openai")
+    assert hub.login_key == "https://index.docker.io/v1/"
 
 
 BASIC = "Basic " + base64.b64encode(b"anna:s3cret").decode()
@@ -295,7 +285,7 @@ def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, p
 
 
 @pytest.mark.parametrize("has_login", [True, False])
-def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
+def test_a_token_is_asked_for_with_the_login_of_dockers_file(
     docker, pull, paths, origin, has_login, monkeypatch
 ):
     monkeypatch.setattr("time.sleep", lambda _: None)
@@ -314,18 +304,6 @@ def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
     origin.answers["/token"] = token
     assert pull() == 0
     assert authorizations == [BASIC if has_login else None] * 2
-
-
-@pytest.mark.parametrize(
-    ("origin_url", "key"),
-    [
-        ("https://registry-1.docker.io/v2/vllm/vllm-openai", "https://index.docker.io/v1/"),
-        ("https://ghcr.io/v2/spark-arena/x", "ghcr.io"),
-        ("http://10.0.0.1:5000/v2/x", "10.0.0.1:5000"),
-    ],
-)
-def test_the_registry_of_an_image(origin_url, key):
-    assert pull_image.Pin("127.0.0.1:1/x", DIGEST, "linux/arm64", origin_url).login_key == key
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,7 @@ def test_what_a_black_box_needs_is_quick(paths: layout.Paths) -> None:
     assert not any("gpu" in name for name in values(paths, gpu_sensors.GpuReading()))
 
 
-def test_a_slow_look_that_hangs_holds_nothing_up_and_takes_what_is_old_away(
-    paths: layout.Paths, tmp_path: Path
-) -> None:
+def test_a_slow_look_that_hangs_holds_nothing_up(paths: layout.Paths, tmp_path: Path) -> None:
     folder, is_released, looks = tmp_path / "out", threading.Event(), []
     folder.mkdir()
 

@@ -94,9 +94,7 @@ def test_one_that_sends_takes_a_change_only_after_a_stop(kernel: Kernel, ip: Any
     assert kernel.puts[0] == "enabled" and kernel.sends_as_wanted(attributes)
 
 
-def test_a_neighbour_that_is_not_known_is_everybody_and_changes_nothing_later(
-    kernel: Kernel, ip: Any
-) -> None:
+def test_an_unknown_neighbour_is_everybody_and_changes_nothing_later(kernel, ip):
     attributes = netconsole_sender.wanted_attributes(*WHERE)
     ip["neigh"] = [{"state": ["FAILED"]}]
     kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
@@ -122,9 +120,7 @@ def test_a_kernel_without_the_module_is_said_with_a_remedy(tmp_path: Path) -> No
     nowhere.remove()
 
 
-def test_it_is_set_up_again_and_told_once(
-    kernel: Kernel, ip: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_set_up_again_and_told_once(kernel, ip, monkeypatch, capsys):
     monkeypatch.setattr(netconsole_sender, "NetconsoleTarget", lambda _: kernel)
     sleeps = 0
 
