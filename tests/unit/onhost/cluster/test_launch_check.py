@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from onhost_fakes import FakeSystemd, host_root
@@ -29,52 +30,49 @@ MODEL = config.Model("glm", UNIT, "", "m", 9.0, image="vllm@sha256:1", cluster="
 CHANGED = "changed since the deploy"
 
 
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
+class Spark:
     """One member as a deploy left it."""
 
-    class Spark:
-        def __init__(self) -> None:
-            self.paths = host_root(tmp_path / "root", {})
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.systemd.unit(UNIT)
-            for interface in LINKS:
-                self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
-            driver_text = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
-            self.file("/proc/driver/nvidia/version", driver_text)
-            self.deployed_files = {
-                FILE: f"ExecStart={LAUNCHER}\n",
-                LAUNCHER: "exec docker run\n",
-                OTHER: "ExecStart=/venv/bin/vllm\n",
-                MODELS: self.paths.models.read_text(),
-            }
-            for path, text in self.deployed_files.items():
-                self.file(path, text)
-            self.record()
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths = host_root(folder / "root", {})
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
+        self.systemd.unit(UNIT)
+        for interface in LINKS:
+            self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
+        driver_text = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
+        self.file("/proc/driver/nvidia/version", driver_text)
+        self.deployed_files = {
+            FILE: f"ExecStart={LAUNCHER}\n",
+            LAUNCHER: "exec docker run\n",
+            OTHER: "ExecStart=/venv/bin/vllm\n",
+            MODELS: self.paths.models.read_text(),
+        }
+        for path, text in self.deployed_files.items():
+            self.file(path, text)
+        self.record()
 
-        def file(self, path: str, text: str) -> None:
-            place = self.paths.root / path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
+    def file(self, path: str, text: str) -> None:
+        place = self.paths.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
 
-        def record(self, folder: str | None = None) -> None:
-            """The newest record: what is there now."""
-            record = {
-                **{"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}},
-                "engine": {"folder": folder, "id": "abc"},
-                "files": [
-                    {"path": path, "text": text} for path, text in self.deployed_files.items()
-                ],
-            }
-            self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
+    def record(self, folder: str | None = None) -> None:
+        """The newest record: what is there now."""
+        files = [{"path": path, "text": text} for path, text in self.deployed_files.items()]
+        record = {"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}}
+        record |= {"engine": {"folder": folder, "id": "abc"}, "files": files}
+        self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
 
-        def facts(self, **changes: object) -> dict[str, str]:
-            return launch_check.launch_facts(replace(MODEL, **changes), PAIR, self.paths)
-
-    return Spark()
+    def facts(self, **changes: object) -> dict[str, str]:
+        return launch_check.launch_facts(replace(MODEL, **changes), PAIR, self.paths)
 
 
-def test_what_is_the_same_makes_no_difference(spark):
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    return Spark(tmp_path, monkeypatch)
+
+
+def test_what_is_the_same_makes_no_difference_and_what_is_not_gives_every_value(spark):
     facts = spark.facts()
     assert launch_check.differences({"spark1": facts, "spark2": dict(facts)}) == []
     assert facts.pop("kernel")
@@ -85,9 +83,6 @@ def test_what_is_the_same_makes_no_difference(spark):
         "hash of what was deployed for glm": "a1",
         CHANGED: "nothing",
     }
-
-
-def test_a_difference_gives_every_value():
     facts = {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
     differences = ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
     assert launch_check.differences(facts) == differences
@@ -157,15 +152,12 @@ def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path
     weights.write_text("2")
     facts = spark.facts(weights=("org/name",))
     assert facts["weights org/name"] == "not as verified: a.safetensors"
-
-
-def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
-    def weights(text: str) -> str:
+    # A folder of the operator's own counts by names and sizes.
+    places = []
+    for text in ("1", "12"):
         spark.file("/data/own/a.safetensors", text)
-        return spark.facts(weights=("/data/own",))["weights /data/own"]
-
-    first = weights("1")
-    assert first.startswith("1 files with names and sizes ") and weights("12") != first
+        places.append(spark.facts(weights=("/data/own",))["weights /data/own"])
+    assert places[0].startswith("1 files with names and sizes ") and places[1] != places[0]
 
 
 def test_the_mtu_is_that_of_every_interface_and_a_driver_may_not_be_loaded(spark):

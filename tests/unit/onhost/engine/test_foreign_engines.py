@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,32 +62,6 @@ def units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     return {unit.name: unit for unit in foreign_engines._units(WAYS)}
 
 
-class Docker:
-    """A daemon with two containers, one of ours."""
-
-    def request_json(self, method: str, path: str, query: object = None) -> Any:
-        if path == "/containers/json":
-            return [
-                {"Id": "1", "Names": ["/chat"], "Labels": {}},
-                {"Id": "2", "Names": ["/vllm-qwen"], "Labels": {"lockstep.unit": "vllm-qwen"}},
-            ]
-        if path.startswith("/images/"):
-            return {"Config": {"Env": ["PATH=/usr/bin"]}}
-        assert path == "/containers/1/json", "ours was asked about"
-        config = {
-            "Entrypoint": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
-            "Cmd": ["--model", "org/Chat", "--hf-token=hf_x"],
-            "Env": ["PATH=/usr/bin", "VLLM_API_KEY=sk-x", "A=b"],
-            "Image": "vllm/vllm-openai:v0.9",
-        }
-        mounts = [
-            {"Type": "bind", "Source": "/srv/llm", "Destination": "/models"},
-            {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "Destination": "/cache"},
-        ]
-        container = {"Name": "/chat", "Image": "sha256:x", "State": {"Running": False}}
-        return {**container, "Config": config, "Mounts": mounts}
-
-
 def test_a_unit_is_found_with_its_quotes_and_without_its_secrets(units) -> None:
     assert units.keys() == {"mine.service", "shell.service", "named@org-Model.service"}
     own_unit = units["mine.service"]
@@ -109,7 +84,28 @@ def test_a_unit_is_found_with_its_quotes_and_without_its_secrets(units) -> None:
 
 
 def test_a_container_of_somebody_elses_is_found() -> None:
-    [chat] = foreign_engines._containers(Docker(), WAYS)  # type: ignore[arg-type]
+    config = {
+        "Entrypoint": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+        "Cmd": ["--model", "org/Chat", "--hf-token=hf_x"],
+        "Env": ["PATH=/usr/bin", "VLLM_API_KEY=sk-x", "A=b"],
+        "Image": "vllm/vllm-openai:v0.9",
+    }
+    mounts = [
+        {"Type": "bind", "Source": "/srv/llm", "Destination": "/models"},
+        {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "Destination": "/cache"},
+    ]
+    container = {"Name": "/chat", "Image": "sha256:x", "State": {"Running": False}}
+    answers = {
+        "/containers/json": [
+            {"Id": "1", "Names": ["/chat"], "Labels": {}},
+            # Ours is not asked about.
+            {"Id": "2", "Names": ["/vllm-qwen"], "Labels": {"lockstep.unit": "vllm-qwen"}},
+        ],
+        "/containers/1/json": {**container, "Config": config, "Mounts": mounts},
+        "/images/sha256:x/json": {"Config": {"Env": ["PATH=/usr/bin"]}},
+    }
+    docker = SimpleNamespace(request_json=lambda method, path, query=None: answers[path])
+    [chat] = foreign_engines._containers(docker, WAYS)  # type: ignore[arg-type]
     assert chat.argv == ("vllm", "serve", "--model", "org/Chat")
     assert chat.environment == {"A": "b"} and chat.withheld == ("VLLM_API_KEY", "--hf-token")
     assert chat.image == "vllm/vllm-openai:v0.9" and not chat.running

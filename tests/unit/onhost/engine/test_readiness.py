@@ -61,31 +61,29 @@ def test_a_generated_token_makes_it_ready(fake, main_process, monkeypatch):
     assert waiter(fake.url, main_process.pid).wait(None).startswith("16 tokens in ")
 
 
-@pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
-def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, answer):
-    # None: it is wedged, and never answers.
-    never = threading.Event()
-    fake.chat = lambda _: (200, never.wait(180) if answer is None else answer)
-    waiting = waiter(fake.url, main_process.pid, start_timeout_s=1.0)
-    assert_failure(4, "fails the test question", lambda: waiting.wait(None))
-    never.set()
-
-
 @pytest.mark.parametrize(
-    ("kind", "code", "answer", "words"),
+    ("kind", "code", "answer", "limit_s", "words"),
     [
-        ("chat", 401, {"error": "Unauthorized"}, "fails the test question: HTTP 401"),
-        ("chat", 404, {"error": "model x not found"}, "fails the test question: HTTP 404"),
-        ("embedding", 200, {"data": []}, "fails the test question"),
+        ("chat", 200, FakeEngine.answer("", 0), 1.0, ""),
+        ("chat", 200, FakeEngine.answer("", 1), 1.0, ""),
+        ("chat", 200, {}, 1.0, ""),
+        # It is wedged, and never answers.
+        ("chat", 200, None, 1.0, ""),
+        # What is refused or no answer fails at once.
+        ("chat", 401, {"error": "Unauthorized"}, 180.0, ": HTTP 401"),
+        ("chat", 404, {"error": "model x not found"}, 180.0, ": HTTP 404"),
+        ("embedding", 200, {"data": []}, 180.0, ""),
     ],
 )
-def test_a_refusal_and_what_is_no_answer_fail_at_once(
-    fake, main_process, kind, code, answer, words
+def test_a_green_engine_that_generates_nothing_is_not_ready(
+    fake, main_process, kind, code, answer, limit_s, words
 ):
-    fake.chat = lambda _: (code, answer)
-    waiting = waiter(fake.url, main_process.pid, kind=kind)
-    assert_failure(4, words, lambda: waiting.wait(None))
-    assert len(fake.requests) == 1
+    never = threading.Event()
+    fake.chat = lambda _: (code, never.wait(180) if answer is None else answer)
+    waiting = waiter(fake.url, main_process.pid, kind=kind, start_timeout_s=limit_s)
+    assert_failure(4, f"fails the test question{words}", lambda: waiting.wait(None))
+    assert limit_s == 1.0 or len(fake.requests) == 1
+    never.set()
 
 
 def only_when_green(fake: FakeEngine) -> None:

@@ -24,10 +24,7 @@ RIGHT = {
     "count": " ".join(map(str, range(1, 101))),
 }
 CALL = {"name": "read_temperature", "arguments": '{"station": "KX4417", "hours": 6}'}
-PROBES = {
-    probe.prompt: probe.name
-    for probe in (sense_questions.ECHO, sense_questions.COUNT, sense_questions.TOOL)
-}
+PROBES = {probe.prompt: probe.name for probe in (ECHO, COUNT, TOOL)}
 
 
 class Engine(FakeEngine):

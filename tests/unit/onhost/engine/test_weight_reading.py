@@ -20,7 +20,10 @@ LARGE = disk_read_ahead.RAISED_KIB
 
 
 class Load:
-    """A load of two shards of 1 GiB, at a time that the test sets; files let go by name."""
+    """A load of two shards of 1 GiB, at a time that the test sets; files let go by name.
+
+    The kernel gives the page cache up when it is told to.
+    """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: layout.Paths = host_root(root, {})
@@ -30,6 +33,18 @@ class Load:
         self.progress: list[weight_reading.LoadProgress] = []
         weights = ("/models/m",)
         self.model = model("m", unit=UNIT, weights=weights, load_free_gib=8.0, container="vllm-m")
+        self.guard = free_pages_during_load.LoadGuard(
+            self.model, self.paths, self.lines.append, self.progress.append, lambda: self.time
+        )
+        vm = self.paths.proc / "sys/vm"
+        self.controls = [vm / "drop_caches", vm / "compact_memory"]
+        self.after_gib, real_drop = 3.0, unified_memory.drop_and_compact_cache
+
+        def drop(*arguments: object) -> None:
+            real_drop(*arguments)
+            write_meminfo(self.paths, 20.0, self.after_gib)
+
+        monkeypatch.setattr(unified_memory, "drop_and_compact_cache", drop)
         monkeypatch.setattr(os, "posix_fadvise", self._release)
 
     def _release(self, descriptor: int, offset: int, length: int, advice: int) -> None:
@@ -39,11 +54,6 @@ class Load:
     def reading(self) -> weight_reading.LoadReading:
         return weight_reading.LoadReading(self.model, self.paths, lambda: self.time)
 
-    def guard(self) -> free_pages_during_load.LoadGuard:
-        return free_pages_during_load.LoadGuard(
-            self.model, self.paths, self.lines.append, self.progress.append, lambda: self.time
-        )
-
     def disk_with_larger_reads(self) -> Disk:
         disk = Disk(self.paths)
         device = self.paths.root.stat().st_dev
@@ -52,6 +62,17 @@ class Load:
 
     def use(self, *mapped_files: Path, open_files: tuple[Path, ...] = (), unit: str = UNIT) -> None:
         let_use(self.paths, PID, unit, mapped_files, open_files)
+
+    def drops(self, free_gib: float, after_gib: float) -> bool:
+        """Tell whether the guard drops the cache at this free memory; `after_gib` comes of it."""
+        write_meminfo(self.paths, 20.0, free_gib)
+        self.after_gib = after_gib
+        for control in self.controls:
+            control.write_text("")
+        self.guard.free_memory_if_low()
+        texts = [control.read_text() for control in self.controls]
+        assert texts in (["", ""], ["3\n", "1\n"])
+        return texts != ["", ""]
 
 
 @pytest.fixture
@@ -73,15 +94,14 @@ def test_a_file_is_let_go_once_when_nobody_maps_it_any_more(load):
     assert released_files == [[], [], [], [], [first.name], [second.name], []]
     reading.let_go_all()
     assert sorted(load.released_names) == [first.name, second.name]
-
-
-def test_an_engine_in_a_container_is_seen_by_its_files_and_not_by_their_paths(load):
+    # An engine in a container is seen by its files, and not by their paths.
+    load.released_names.clear()
     put_in_container(load.paths, "vllm-m", PID)
     reading = load.reading()
-    for mapped_files in (load.shards[:1], []):
+    for mapped_files in ([first], []):
         load.use(*mapped_files, unit="docker.scope")
         reading.look()
-    assert load.released_names == [load.shards[0].name]
+    assert load.released_names == [first.name]
 
 
 def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load):
@@ -127,13 +147,13 @@ def test_without_a_disks_counter_no_rate_is_told(load):
 
 
 def test_at_the_end_nothing_is_set_and_the_load_is_on_record(load):
-    disk, guard = load.disk_with_larger_reads(), load.guard()
+    disk = load.disk_with_larger_reads()
     load.use(*load.shards)
     for second in range(1, 22):
         load.time = float(second)
         disk.give(second * 0.1)
-        guard.look()
-    guard.finish()
+        load.guard.look()
+    load.guard.finish()
     assert disk.kib == 128 and not load.paths.read_ahead.exists()
     assert sorted(load.released_names) == [file.name for file in load.shards]
     assert len(load.progress) == 2
@@ -144,83 +164,43 @@ def test_at_the_end_nothing_is_set_and_the_load_is_on_record(load):
 
 
 def test_near_the_minimum_the_disk_has_its_own_read_ahead(load):
-    disk, guard = load.disk_with_larger_reads(), load.guard()
-    guard.model = model("m", unit=UNIT, weights=("/models/m",))
+    disk = load.disk_with_larger_reads()
+    load.guard.model = model("m", unit=UNIT, weights=("/models/m",))
     sizes = []
     for free_gib in (100.0, 60.0, 20.0, 14.0, 10.5, 10.5, 9.9, 10.0, 10.0):
         load.time += free_pages_during_load.EVERY_S
         write_meminfo(load.paths, 100.0, free_gib)
-        guard.free_memory_if_low()
+        load.guard.free_memory_if_low()
         sizes.append(disk.kib)
     # It may fall as far again until the next look.
     assert sizes == [LARGE, LARGE, 128, 128, 128, LARGE, 128, LARGE, LARGE]
 
 
-class Host:
-    """A host with 20 GiB available, whose kernel gives the cache up when it is told to."""
-
-    def __init__(self, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.load, self.paths, self.guard = load, load.paths, load.guard()
-        self.controls = [
-            self.paths.proc / "sys/vm" / name for name in ("drop_caches", "compact_memory")
-        ]
-        real_free_pages = unified_memory.drop_and_compact_cache
-
-        def free_pages(*arguments: object) -> None:
-            real_free_pages(*arguments)
-            write_meminfo(self.paths, 20.0, self.after_gib)
-
-        monkeypatch.setattr(unified_memory, "drop_and_compact_cache", free_pages)
-
-    def look(self, free_gib: float, after_gib: float) -> bool:
-        """Let the guard look at this free memory, `after_gib` after a drop; tells if it dropped."""
-        write_meminfo(self.paths, 20.0, free_gib)
-        self.after_gib = after_gib
-        for control in self.controls:
-            control.write_text("")
-        self.guard.free_memory_if_low()
-        texts = [control.read_text() for control in self.controls]
-        assert texts in (["", ""], ["3\n", "1\n"])
-        return texts != ["", ""]
-
-
-@pytest.fixture
-def host(load: Load, monkeypatch: pytest.MonkeyPatch) -> Host:
-    return Host(load, monkeypatch)
-
-
-def test_below_the_minimum_the_cache_is_dropped_each_time_and_told_at_most_once_in_30_s(host):
-    assert not host.look(8.0, 19.0)
-    for host.load.time in range(31):
-        assert host.look(7.9, 19.0)
+def test_below_the_minimum_the_cache_is_dropped_each_time_and_told_at_most_once_in_30_s(load):
+    assert not load.drops(8.0, 19.0)
+    for load.time in range(31):
+        assert load.drops(7.9, 19.0)
     message = "7.9 GiB free, less than 8.0: page cache dropped, 19.0 GiB free now"
-    assert host.load.lines == [message, f"{message} (time 31)"]
+    assert load.lines == [message, f"{message} (time 31)"]
+    # Where it does not help the next one waits.
+    times = []
+    for load.time in range(31, 56):
+        times += [load.time] if load.drops(3.0, 4.0) else []
+    assert times == [31, 41, 51]
 
 
-def test_where_it_does_not_help_the_next_one_waits(host):
-    tries = []
-    for host.load.time in range(25):
-        tries.append(host.look(3.0, 4.0))
-    assert [second for second, has_tried in enumerate(tries) if has_tried] == [0, 10, 20]
-
-
-def test_no_minimum_and_no_figures_do_nothing(host):
-    host.guard.model = model(load_free_gib=0.0)
-    assert not host.look(0.0, 19.0)
-    host.guard.model = model(load_free_gib=8.0)
-    (host.paths.proc / "meminfo").write_text("MemTotal: 1 kB\n")
-    host.guard.free_memory_if_low()
-    (host.paths.proc / "meminfo").unlink()
-    host.guard.free_memory_if_low()
-    assert host.load.lines == []
-
-
-def test_a_kernel_that_refuses_is_told_and_nothing_fails(host):
-    for control in host.controls:
+def test_a_kernel_that_refuses_is_told_and_where_there_is_no_minimum_nothing_is_done(load):
+    load.guard.model = model(load_free_gib=0.0)
+    assert not load.drops(0.0, 19.0)
+    load.guard.model = load.model
+    for text in ("MemTotal: 1 kB\n", ""):
+        (load.paths.proc / "meminfo").write_text(text)
+        load.guard.free_memory_if_low()
+    assert load.lines == []
+    for control in load.controls:
         control.unlink()
         control.mkdir()
-    write_meminfo(host.paths, 20.0, 3.0)
-    host.after_gib = 3.0
-    host.guard.free_memory_if_low()
-    refusals = [f"{control.name} not written: Is a directory" for control in host.controls]
-    assert host.load.lines[:2] == refusals
+    write_meminfo(load.paths, 20.0, 3.0)
+    load.guard.free_memory_if_low()
+    refusals = [f"{control.name} not written: Is a directory" for control in load.controls]
+    assert load.lines[:2] == refusals

@@ -11,9 +11,11 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from subprocess import CompletedProcess
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -135,19 +137,11 @@ COMPILED = {**wheel("compiled", "1.0+cu130", "vllm"), "name": "vllm"}
 RELEASED = wheel("vllm", "0.20.2", "vllm")
 
 
-class BuildRun(NamedTuple):
-    """A run that has ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run_build(*argv: str) -> BuildRun:
+def run_build(*argv: str) -> CompletedProcess[str]:
     out, err = io.StringIO(), io.StringIO()
     with mock.patch.dict(os.environ), redirect_stdout(out), redirect_stderr(err):
         code = errors.run_main("lockstep engine-build", lambda: engine_build.main(list(argv)))
-    return BuildRun(code, out.getvalue(), err.getvalue())
+    return CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
 class Site:
@@ -155,54 +149,46 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "bin/index").mkdir(parents=True)
+        index = folder / "bin/index"
+        index.mkdir(parents=True)
         for package in (*PACKAGES, BUILT_WITH, RELEASED):
-            (folder / "bin/index" / package["file"]).write_text(package["name"])
-        (folder / "bin/index" / COMPILED["file"]).write_text("compiled")
+            (index / package["file"]).write_text(package["name"])
+        (index / COMPILED["file"]).write_text("compiled")
         uv, pip = folder / "bin/uv", folder / "bin/python"
         for path, text in ((uv, UV), (pip, PIP)):
             path.write_text(text)
             path.chmod(0o755)
-        self.log = folder / "bin/log"
         home = folder / "engines/0123456789ab"
+        variables = {"environment": {"VLLM_USE_PRECOMPILED": "1"}}
         self.spec: dict[str, Any] = {
-            "id": home.name,
-            "home": str(home),
-            "current": str(folder / "engines/current"),
-            "python": "3.12",
-            "uv": str(uv),
-            "tools": str(pip),
+            **{"id": home.name, "home": str(home), "current": f"{folder}/engines/current"},
+            **{"python": "3.12", "uv": str(uv), "tools": str(pip)},
             "index": "https://index.example/simple",
             "torch_index": "https://user:secret@index.example/cu130",
             "flashinfer_index": "https://index.example/whl",
             "packages": PACKAGES,
             "built_with": [BUILT_WITH],
             "precompiled": {**COMPILED, "url": f"https://wheels.example/{COMPILED['file']}"},
-            "vllm": {
-                **source(fork(folder / "fork")),
-                "environment": {"VLLM_USE_PRECOMPILED": "1"},
-            },
+            "vllm": {**source(fork(folder / "fork")), **variables},
             "transformers": source(fork(folder / "transformers")),
             "expected": {package["name"]: package["version"] for package in PACKAGES},
             "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
-            "engine_cuda": "13",
-            "waive_kernels": False,
-            "recipes": [],
+            **{"engine_cuda": "13", "waive_kernels": False, "recipes": []},
         }
 
     @property
     def home(self) -> Path:
         return Path(self.spec["home"])
 
-    def run(self, stage: str) -> BuildRun:
+    def run(self, stage: str) -> CompletedProcess[str]:
         """Run one stage."""
         return run_build(*self._argv(stage))
 
     def cut(self, stage: str, victim: str) -> int:
         """Run one stage as the host does; it ends as soon as uv has come to `victim`."""
         environment = {**os.environ, "FAIL": victim}
-        result = run_program("engine-build", *self._argv(stage), environment=environment)
-        return result.returncode
+        argv = self._argv(stage)
+        return run_program("engine-build", *argv, environment=environment).returncode
 
     def _argv(self, stage: str) -> list[str]:
         spec = self.folder / "engine.json"
@@ -224,34 +210,37 @@ class Site:
 
     def calls(self) -> list[tuple[list[str], dict[str, str]]]:
         """The calls of uv: arguments and the variables that it reads."""
-        return [ast.literal_eval(line) for line in self.log.read_text().splitlines()]
+        log = (self.folder / "bin/log").read_text()
+        return [ast.literal_eval(line) for line in log.splitlines()]
+
+
+Restore = Callable[[str], Site]
 
 
 @pytest.fixture(scope="module")
-def site_copies(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A site with two copies beside its folder: `new`, and `built` with all stages done."""
+def restored_site(tmp_path_factory: pytest.TempPathFactory) -> Restore:
+    """Brings back a site at the one place that its paths name: `new`, or `built` by all stages."""
     site = Site(tmp_path_factory.mktemp("engine") / "site")
     shutil.copytree(site.folder, site.folder.with_name("new"), symlinks=True)
     site.build()
     site.folder.rename(site.folder.with_name("built"))
-    return site
 
+    def restore(name: str) -> Site:
+        shutil.rmtree(site.folder, ignore_errors=True)
+        shutil.copytree(site.folder.with_name(name), site.folder, symlinks=True)
+        return copy.deepcopy(site)
 
-def restored_site(site_copies: Site, to: str) -> Site:
-    """The site at the one place that its paths name, as it was."""
-    shutil.rmtree(site_copies.folder, ignore_errors=True)
-    shutil.copytree(site_copies.folder.with_name(to), site_copies.folder, symlinks=True)
-    return copy.deepcopy(site_copies)
-
-
-@pytest.fixture
-def site(site_copies: Site) -> Site:
-    return restored_site(site_copies, "new")
+    return restore
 
 
 @pytest.fixture
-def built_site(site_copies: Site) -> Site:
-    return restored_site(site_copies, "built")
+def site(restored_site: Restore) -> Site:
+    return restored_site("new")
+
+
+@pytest.fixture
+def built_site(restored_site: Restore) -> Site:
+    return restored_site("built")
 
 
 def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site) -> None:
@@ -337,8 +326,7 @@ def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site
     argv, environment = site.calls()[-1]
     assert environment == {
         "UV_CACHE_DIR": f"{site.home.parent}/uv-cache",
-        "UV_NO_PROGRESS": "1",
-        "UV_PYTHON_DOWNLOADS": "never",
+        **{"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"},
         "http_proxy": "http://proxy:3128",
     }
     assert "secret" not in " ".join(argv) + result.stdout + result.stderr

@@ -22,9 +22,7 @@ MAC = "02:00:00:00:00:07"
 
 def stand_in() -> Any:
     loader = SourceFileLoader("netconsole_stand_in", str(STAND_IN))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec
-    module = module_from_spec(spec)
+    module = module_from_spec(spec_from_loader(loader.name, loader))  # type: ignore[arg-type]
     loader.exec_module(module)
     return module
 
@@ -70,13 +68,26 @@ def ip(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_the_kernel_is_told_where_to_send_until_the_end(kernel: Kernel, ip: Any) -> None:
-    attributes = netconsole_sender.wanted_attributes(*WHERE)
+    def wanted(neighbour: dict[str, Any]) -> dict[str, str]:
+        ip["neigh"] = [neighbour]
+        return netconsole_sender.wanted_attributes(*WHERE)
+
+    attributes, has = wanted({"lladdr": MAC}), kernel.target.has
+    # A neighbour that is not known is everybody, and changes nothing later.
+    kernel.set_up(wanted({"state": ["FAILED"]}))
+    assert has["remote_mac"] == "ff:ff:ff:ff:ff:ff"
     assert not kernel.sends_as_wanted(attributes)
     kernel.set_up(attributes)
     assert kernel.sends_as_wanted(attributes)
-    has = kernel.target.has
+    assert kernel.sends_as_wanted(wanted({"state": ["FAILED"]}))
     assert (has["enabled"], has["extended"], has["remote_mac"]) == ("1", "1", MAC)
     assert (has["dev_name"], has["local_ip"], has["remote_ip"]) == ("lo", *WHERE[:2])
+    # One that sends takes a change only after a stop.
+    attributes = wanted({"lladdr": "02:00:00:00:00:08"})
+    assert not kernel.sends_as_wanted(attributes)
+    kernel.puts.clear()
+    kernel.set_up(attributes)
+    assert kernel.puts[0] == "enabled" and kernel.sends_as_wanted(attributes)
     # A refusal names the attribute.
     with pytest.raises(errors.Problem, match="enabled"):
         kernel.set_up({**attributes, "dev_name": "gone0"})
@@ -84,36 +95,12 @@ def test_the_kernel_is_told_where_to_send_until_the_end(kernel: Kernel, ip: Any)
     assert has["enabled"] == "0" and not kernel._folder.exists()
 
 
-def test_one_that_sends_takes_a_change_only_after_a_stop(kernel: Kernel, ip: Any) -> None:
-    kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
-    ip["neigh"] = [{"lladdr": "02:00:00:00:00:08"}]
-    attributes = netconsole_sender.wanted_attributes(*WHERE)
-    assert not kernel.sends_as_wanted(attributes)
-    kernel.puts.clear()
-    kernel.set_up(attributes)
-    assert kernel.puts[0] == "enabled" and kernel.sends_as_wanted(attributes)
-
-
-def test_an_unknown_neighbour_is_everybody_and_changes_nothing_later(kernel, ip):
-    attributes = netconsole_sender.wanted_attributes(*WHERE)
-    ip["neigh"] = [{"state": ["FAILED"]}]
-    kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
-    assert kernel.target.has["remote_mac"] == "ff:ff:ff:ff:ff:ff"
-    kernel.set_up(attributes)
-    assert kernel.sends_as_wanted(netconsole_sender.wanted_attributes(*WHERE))
-    assert kernel.target.has["remote_mac"] == MAC
-
-
-@pytest.mark.parametrize(
-    "ways", [[], [{**ROUTE, "prefsrc": "192.168.1.7", "gateway": "192.168.1.1"}]]
-)
-def test_without_the_cable_it_does_not_send_another_way(ip: Any, ways: list[Any]) -> None:
-    ip["route"] = ways
-    with pytest.raises(errors.Problem, match="there is no way from"):
-        netconsole_sender.wanted_attributes(*WHERE)
-
-
-def test_a_kernel_without_the_module_is_said_with_a_remedy(tmp_path: Path) -> None:
+def test_without_the_cable_or_the_module_it_does_not_send(ip: Any, tmp_path: Path) -> None:
+    other_way = {**ROUTE, "prefsrc": "192.168.1.7", "gateway": "192.168.1.1"}
+    for ways in ([], [other_way]):
+        ip["route"] = ways
+        with pytest.raises(errors.Problem, match="there is no way from"):
+            netconsole_sender.wanted_attributes(*WHERE)
     nowhere = netconsole_sender.NetconsoleTarget(tmp_path / "sys/kernel/config/netconsole/lockstep")
     with pytest.raises(errors.Problem, match=r"has no netconsole.*Remedy: `modprobe netconsole`"):
         nowhere.set_up({})

@@ -85,7 +85,7 @@ def test_a_hot_model_and_its_engine(spark: Spark) -> None:
         assert absent not in metrics
     # One that does not answer is not up.
     spark.engine.close()
-    assert Spark.look(spark)["engine_up"] == {"qwen": 0}
+    assert spark.look()["engine_up"] == {"qwen": 0}
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
@@ -111,31 +111,28 @@ def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
     assert spark.look()["switches_total"] == {"done": 1, "failed": 1}
 
 
-def test_what_guards_did_and_found(spark: Spark) -> None:
+def test_what_guards_and_the_last_diff_found(spark: Spark) -> None:
     deeds = [
         watch_findings.Deed(UNIT, 1.0, 1790000100.0, "hung"),
         watch_findings.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
     ]
     findings = {"gpu-hot": "hot", "gpu-cap": "lost", gpu_watch.FOREIGN: "Ollama"}
+    differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
     tell(spark.paths, max_clock_mhz=2200)
     watch_findings.save(spark.paths, watch_findings.WedgeRecord(deeds=deeds))
     watch_findings.save(spark.paths, watch_findings.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0))
     watch_findings.save(spark.paths, watch_findings.GpuRecord(findings, last_boot="cut off"))
-    metrics = spark.look()
-    times = {"qwen": 1790000100.0, "mistral": 1790000200.0}
-    assert metrics["engine_wedged"] == {"qwen": 0, "mistral": 1}
-    assert metrics["wedge_deed_timestamp_seconds"] == times
-    assert metrics["memory_minimum_ended"] == {"qwen": 1}
-    assert metrics["gpu_clock_cap_hertz"] == {"": 2.2e9}
-    gpu_metrics = {"gpu_hot": 1, "gpu_slow": 0, "gpu_foreign": 1, "gpu_clock_cap_held": 0}
-    for name, value in {**gpu_metrics, "boot_unclean": 1}.items():
-        assert metrics[name] == {"": value}
-
-
-def test_the_last_diff_by_severity(spark: Spark) -> None:
-    differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
     last_diff.answer_request({"differences": differences, "more": 0, "unknown": None}, spark.paths)
     metrics = spark.look()
-    counts = {"error": 1, "warning": 0, "differs": 0, "note": 2}
-    assert metrics["drift_differences"] == counts
+    expected_metrics = {
+        "engine_wedged": {"qwen": 0, "mistral": 1},
+        "wedge_deed_timestamp_seconds": {"qwen": 1790000100.0, "mistral": 1790000200.0},
+        "memory_minimum_ended": {"qwen": 1},
+        "gpu_clock_cap_hertz": {"": 2.2e9},
+        "drift_differences": {"error": 1, "warning": 0, "differs": 0, "note": 2},
+    }
+    gpu_metrics = {"gpu_hot": 1, "gpu_slow": 0, "gpu_foreign": 1, "gpu_clock_cap_held": 0}
+    for name, value in {**gpu_metrics, "boot_unclean": 1}.items():
+        expected_metrics[name] = {"": value}
+    assert {name: metrics[name] for name in expected_metrics} == expected_metrics
     assert metrics["drift_read_timestamp_seconds"][""] == pytest.approx(time.time(), abs=60)
