@@ -20,9 +20,8 @@ def pair(tmp_path, monkeypatch):
         for spark in sparks:
             write(spark, OLD)
             generations.add_record(spark.paths, generation(OLD))
-            rollback_journal.note_before_change(
-                spark.paths, [f"/etc/systemd/system/{GLM}"], rollout=ID
-            )
+            units = [f"/etc/systemd/system/{GLM}"]
+            rollback_journal.note_before_change(spark.paths, units, rollout=ID)
             write(spark, NEW)
             generations.add_record(spark.paths, generation(NEW))
         yield sparks
@@ -31,13 +30,9 @@ def pair(tmp_path, monkeypatch):
 def generation(name: str) -> dict:
     text = f"Environment=LOCKSTEP_RESTART_KEY={name}\n"
     file = {"path": f"/etc/systemd/system/{GLM}", "text": text, "mode": "0644"}
-    return {
-        "digest": name,
-        "engine": {"folder": "/opt/engines", "id": None},
-        "images": [],
-        "weights": {},
-        "files": [{**file, "owner": "root", "group": "root"}],
-    }
+    files = [{**file, "owner": "root", "group": "root"}]
+    engine = {"folder": "/opt/engines", "id": None}
+    return {"digest": name, "engine": engine, "images": [], "weights": {}, "files": files}
 
 
 def unit(spark):
@@ -51,14 +46,12 @@ def write(spark, name: str) -> None:
 
 def member_states(sparks) -> list[tuple[str, str, list[str]]]:
     """Restart key of the unit, digest of the newest record, and hot model of each member."""
-    return [
-        (
-            unit(spark).read_text().strip().rpartition("=")[2],
-            generations.readable_records(spark.paths)[0]["digest"],
-            spark.hot,
-        )
-        for spark in sparks
-    ]
+
+    def state(spark) -> tuple[str, str, list[str]]:
+        key = unit(spark).read_text().strip().rpartition("=")[2]
+        return key, generations.readable_records(spark.paths)[0]["digest"], spark.hot
+
+    return [state(spark) for spark in sparks]
 
 
 # Any member may start it when rank 0 is no part of the deploy.

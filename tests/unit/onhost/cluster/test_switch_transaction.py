@@ -40,21 +40,6 @@ def one_rank_up(pair, seconds: int = 30):
     return work
 
 
-def switch_with_something_after_its_plan(spark, monkeypatch, do, say=print):
-    """A switch that ben asks for, and something that is done once, when its plan is made."""
-    host = config.load_host(spark.paths.models)
-    cluster_switch = switch_transaction.ClusterSwitch(host, spark.paths, say, "ben")
-    join, once = cluster_switch._ask_all_to_join, [do]
-
-    def watch_join(*words):
-        if once:
-            once.pop()()
-        return join(*words)
-
-    monkeypatch.setattr(cluster_switch, "_ask_all_to_join", watch_join)
-    return cluster_switch
-
-
 def calls(spark) -> list[str]:
     return [call for call in spark.systemd.calls if not call.startswith("systemd-run")]
 
@@ -205,38 +190,38 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
     assert hot_everywhere(pair) in ([["glm"], ["glm"]], [[], []])
 
 
-@pytest.mark.parametrize(("model", "hot_models"), [("none", [[], []]), ("own", [[], ["own"]])])
+@pytest.mark.parametrize(
+    ("model", "hot_models", "state"),
+    [
+        ("none", [[], []], "stopped"),
+        ("own", [[], ["own"]], "stopped"),
+        # What somebody else made hot meanwhile is not started again.
+        ("glm", [["glm"], ["glm"]], "hot"),
+    ],
+)
 def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
-    pair, monkeypatch, model, hot_models
+    pair, monkeypatch, model, hot_models, state
 ):
     """The second switch had seen no cluster yet, and would have ended a rank alone."""
-    outcomes = []
-    cluster_switch = switch_with_something_after_its_plan(
-        pair[1], monkeypatch, lambda: outcomes.append(pair[0].switch("glm"))
-    )
+    host, paths = config.load_host(pair[1].paths.models), pair[1].paths
+    cluster_switch = switch_transaction.ClusterSwitch(host, paths, print, "ben")
+    join, runs = cluster_switch._ask_all_to_join, []
+
+    def join_after_the_others_switch(*words):
+        if not runs:
+            assert pair[0].switch("glm")[0] == 0
+            runs.extend(spark.cluster_run.run for spark in pair)
+        return join(*words)
+
+    monkeypatch.setattr(cluster_switch, "_ask_all_to_join", join_after_the_others_switch)
     if model == "none":
         code = pair[1].do(cluster_switch.stop_all_clusters)
     else:
         code = pair[1].do(lambda: cluster_switch.switch_to(model))
     assert (code, hot_everywhere(pair)) == (0, hot_models)
-    assert outcomes[0][0] == 0, outcomes
-    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
-
-
-def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
-    lines, runs = [], []
-
-    def somebody_else() -> None:
-        assert pair[0].switch("glm")[0] == 0
-        runs.extend(spark.cluster_run.run for spark in pair)
-
-    cluster_switch = switch_with_something_after_its_plan(
-        pair[1], monkeypatch, somebody_else, lines.append
-    )
-    assert pair[1].do(lambda: cluster_switch.switch_to("glm")) == 0
-    assert "glm is hot already" in lines[-1]
-    assert hot_everywhere(pair) == [["glm"], ["glm"]]
-    assert [spark.cluster_run.run for spark in pair] == runs
+    cluster_runs_now = [(spark.cluster_run.state, spark.cluster_run.run) for spark in pair]
+    assert cluster_runs_now == [(state, run) for run in runs]
+    assert cluster_switch.hot_already == (model == "glm")
     assert_nobody_switches(pair)
 
 

@@ -60,7 +60,6 @@ QWEN = '{"architectures":["Qwen3ForSequenceClassification"]}'
         ("vllm", "--runner generate", None),
         ("vllm", "--convert classify", "rerank"),
         ("vllm", "--task score", "rerank"),
-        ("vllm", "--task embed", "embedding"),
         ("vllm", "--task generate", None),
         ("vllm", f"--runner pooling --hf-overrides {QWEN}", "rerank"),
         ("sglang", "--port 1", None),

@@ -20,7 +20,6 @@ from a_peer import Spark, write_lease
 from a_repository import commit, git, source
 from a_repository import fork as a_fork
 from forked_pip import fork_pip
-from lab_servers import until
 from local_server import LocalServer, Reply, serving
 
 from lab.packages.wheels import StandInWheel, write_wheel
@@ -128,21 +127,6 @@ def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index,
     )
 
 
-def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, index):
-    host = Host(tmp_path, index, peer.as_peer(earlier=True))
-    with announced_fetches.hold_claim(peer.paths, "engine-pytorch", [NAME]):
-        task = threading.Thread(target=host.bring)
-        task.start()
-        claim = announced_fetches.claims_folder(host.paths) / "engine-pytorch"
-        until(lambda: claim.exists() and announced_fetches.is_held(claim), "it claims the wheel")
-        # Others could wait for this one in turn.
-        assert claim.read_text() == f"{NAME}\n"
-        (peer.flat / NAME).write_bytes(BODY)
-        task.join(180)
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert index.requests == []
-
-
 @pytest.mark.slow
 def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     ranges = []
@@ -160,22 +144,8 @@ def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     assert ranges == [None, "bytes=1000-"]
 
 
-def test_what_a_cut_pip_had_whole_is_kept_and_what_it_had_in_part_is_not(tmp_path, peer, index):
-    """pip has each file in a folder for itself until all of them are there."""
-    (peer.flat / NAME).write_bytes(BODY)
-    host = Host(tmp_path, index, peer.as_peer(), packages=[OTHER, PACKAGE])
-    pip_folder = host.folder / ".pip/pip-unpack-x"
-    pip_folder.mkdir(parents=True)
-    (pip_folder / OTHER["file"]).write_bytes(OTHER_BODY)
-    (pip_folder / FILE).write_bytes(BODY[:1000])
-    host.bring()
-    assert (host.folder / OTHER["sha256"]).read_bytes() == OTHER_BODY
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert index.requests == [] and not (host.folder / ".pip").exists()
-
-
 @pytest.mark.slow
-def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
+def test_a_pip_that_is_killed_leaves_what_it_had_whole(tmp_path, index):
     """The real one, in the middle of its second file."""
     path = f"/whl/other/{OTHER['file']}"
     index.answers["/whl/other/"] = Reply(f'<a href="{path}">o</a>'.encode(), 200, HTML)
@@ -195,9 +165,13 @@ def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
     host.call_python_by(f"echo $$ >> {log}")
     with pytest.raises(errors.Problem):
         host.bring()
+    # It has each file in a folder for itself until all of them are there.
+    (host.folder / ".pip/pip-unpack-x").mkdir()
+    (host.folder / ".pip/pip-unpack-x" / FILE).write_bytes(BODY[:1000])
     host.bring()
     assert (host.folder / NAME).read_bytes() == BODY
-    assert index.paths.count(path) == 1
+    assert (host.folder / OTHER["sha256"]).read_bytes() == OTHER_BODY
+    assert index.paths.count(path) == 1 and not (host.folder / ".pip").exists()
 
 
 def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
@@ -281,19 +255,21 @@ def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatc
     quick = functools.partial(growth_report.call_periodically, period_s=0.01)
     monkeypatch.setattr(growth_report, "call_periodically", quick)
     host = Host(tmp_path, index)
-    beaten = threading.Event()
+    beaten, looks = threading.Event(), []
     monkeypatch.setattr(announced_fetches.Claim, "show_sign_of_life", lambda claim: beaten.set())
 
     def answer(request):
-        # As slow as a line that others must not lose patience with.
+        # As slow as a line that others must not lose patience with, who may wait for the wheel.
         assert beaten.wait(180)
+        claim = announced_fetches.claims_folder(host.paths) / "engine-pytorch"
+        looks.append((announced_fetches.is_held(claim), claim.read_text()))
         return Reply(BODY)
 
     host.folder.mkdir(parents=True)
     (host.folder / f"{NAME}.incomplete").write_bytes(BODY[:1000])
     index.answers[f"/whl/files/{QUOTED}"] = answer
     host.bring()
-    assert beaten.is_set()
+    assert beaten.is_set() and looks == [(True, f"{NAME}\n")]
 
 
 @pytest.fixture

@@ -94,6 +94,17 @@ OLD_PARSER = {
     "vllm/utils/argparse_utils.py": "raise ImportError('not here')\n",
     "vllm/utils/__init__.py": "from argparse import ArgumentParser as FlexibleArgumentParser\n",
 }
+MODEL_LINE = '        serve.add_argument("model")\n'
+DEVICE_CHECK = """\
+        from vllm.platforms import current_platform
+        if not current_platform.device_type:
+            raise RuntimeError("Failed to infer device type")
+"""
+# vLLM 0.32 infers a device for its defaults, and raises where it finds none.
+NEEDS_DEVICE = {
+    "vllm/platforms.py": "class current_platform:\n    device_type = ''\n",
+    ENTRY: VLLM[ENTRY].replace(MODEL_LINE, DEVICE_CHECK + MODEL_LINE),
+}
 VERSIONS = {
     "vllm": "0.19.2",
     "torch": "2.10.0+cu130",
@@ -163,7 +174,7 @@ def venv(tmp_path: Path) -> Venv:
     return Venv(tmp_path)
 
 
-@pytest.mark.parametrize("moved_files", [{}, OLD_PARSER])
+@pytest.mark.parametrize("moved_files", [{}, OLD_PARSER, NEEDS_DEVICE])
 def test_an_engine_that_takes_every_recipe_has_no_fault(venv, moved_files):
     venv.files |= moved_files
     # No recipe needs this part.
@@ -182,25 +193,6 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(venv, moved_files):
         "unasked": ["no GPU is seen: matrix product, normalisation, sampler, attention FLASH_ATTN"],
         **{"waived": [], "faults": [], "taken": []},
     }
-
-
-def test_vllm_s_parser_is_asked_where_no_gpu_is(venv):
-    """vLLM 0.32 infers a device for its defaults, and raises where it finds none."""
-    venv.files["vllm/platforms.py"] = """\
-class Unspecified:
-    device_type = ""
-
-
-current_platform = Unspecified()
-"""
-    device_check = """\
-        from vllm.platforms import current_platform
-        if not current_platform.device_type:
-            raise RuntimeError("Failed to infer device type")
-"""
-    model = '        serve.add_argument("model")\n'
-    venv.files[ENTRY] = venv.files[ENTRY].replace(model, device_check + model)
-    assert venv.ask()[0] == 0
 
 
 def test_each_recipe_is_refused_with_the_flag_and_the_version_and_a_good_one_is_not(venv):
