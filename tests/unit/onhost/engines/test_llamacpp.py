@@ -59,18 +59,16 @@ def test_the_file_takes_the_place_of_what_it_would_fetch_itself() -> None:
     )
 
 
-def test_the_first_part_of_what_was_fetched_is_served() -> None:
-    names = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
-    assert weights("big-BF16.gguf", *names) == {"model": f"{FOLDER}/{names[0]}"}
-
-
 @pytest.mark.parametrize(
     ("words", "sees"), [((), True), (("--no-mmproj",), False), (("--mmproj", "/srv/x"), False)]
 )
 def test_what_sees_beside_the_model_is_passed_unless_it_is_refused(words, sees) -> None:
-    overrides = weights("big-UD-IQ2_M.gguf", "mmproj-F16.gguf", words=words)
-    assert ("mmproj" in overrides) is sees
-    command = " ".join(serve_command(RECIPE, overrides=overrides))
+    # The first part of what was fetched is served.
+    names = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    overrides = weights("big-BF16.gguf", *names, "mmproj-F16.gguf", words=words)
+    assert overrides.pop("model") == f"{FOLDER}/{names[0]}"
+    assert overrides == ({"mmproj": f"{FOLDER}/mmproj-F16.gguf"} if sees else {})
+    command = " ".join(serve_command(RECIPE, overrides={**overrides, "model": FILE}))
     assert (f"--mmproj {FOLDER}/mmproj-F16.gguf" in command) is sees
 
 
@@ -118,10 +116,6 @@ def test_it_serves_on_one_host_alone() -> None:
     assert LLAMA.rank_recipe_keys(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
 
 
-def question(*words: str, **environment: str) -> dict[str, object]:
-    return {"name": "big", "argv": ["llama-server", *words], "environment": environment}
-
-
 def weights(*names: str, words: tuple[str, ...] = ()) -> dict[str, str]:
     """The overrides of a checkpoint with these files."""
     files = tuple(FilePin(name, 1, 64 * "e") for name in names)
@@ -130,37 +124,35 @@ def weights(*names: str, words: tuple[str, ...] = ()) -> dict[str, str]:
     return weight_overrides(Settings("s", {}), RECIPE, pins, words)
 
 
-def ask_engine(
-    recipes: Sequence[Mapping[str, object]], code: int, stderr: str
-) -> tuple[dict[str, object], list[tuple[tuple[str, ...], dict[str, str]]]]:
-    """The engine's answer, and the commands that ran, when `--help` ends with ``code``."""
+FAULT = "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: -c"
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "faults", "unanswered"),
+    [
+        (0, "", [], "None"),
+        (1, "noise\nerror: invalid argument: -c\n", [FAULT], "None"),
+        # An image without the program answers nothing.
+        (127, "", [], "exit 127"),
+    ],
+)
+def test_its_own_program_reads_the_whole_command_line_and_loads_nothing(
+    code, stderr, faults, unanswered
+) -> None:
     runs = []
 
     def run(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
         runs.append((tuple(words), dict(environment)))
         if words[-1] == "--version":
-            said_of_it = "version: 0.7.0 (build 11669, commit Debian)"
-            return CompletedProcess(list(words), 0, "", said_of_it)
-        return CompletedProcess(list(words), code, "usage", stderr)
+            return CompletedProcess(words, 0, "", "version: 0.7.0 (build 11669, commit Debian)")
+        return CompletedProcess(words, code, "usage", stderr)
 
-    return LLAMA.recipe_faults_in_image(recipes, run), runs
-
-
-def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:
-    recipe = question("-c", "1", LLAMA_ARG_CTX_SIZE="2", HF_HOME="/data")
-    answer, runs = ask_engine([recipe], 0, "")
-    assert answer == {"version": "0.7.0", "faults": [], "unanswered": None}
+    environment = {"LLAMA_ARG_CTX_SIZE": "2", "HF_HOME": "/data"}
+    recipe = {"name": "big", "argv": ["llama-server", "-c", "1"], "environment": environment}
+    answer = LLAMA.recipe_faults_in_image([recipe], run)
     assert runs[1] == (("llama-server", "-c", "1", "--help"), {"LLAMA_ARG_CTX_SIZE": "2"})
-
-
-def test_what_it_refuses_is_named() -> None:
-    stderr = "noise\nerror: invalid argument: --no-such\n"
-    answer, _ = ask_engine([question("--no-such")], 1, stderr)
-    message = "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: --no-such"
-    assert (answer["faults"], answer["unanswered"]) == ([message], None)
-    # An image without the program answers nothing.
-    answer, _ = ask_engine([question()], 127, "")
-    assert answer["faults"] == [] and "exit 127" in str(answer["unanswered"])
+    assert (answer["version"], answer["faults"]) == ("0.7.0", faults)
+    assert unanswered in str(answer["unanswered"])
 
 
 def test_its_counters_are_read_without_a_total_of_requests() -> None:
@@ -173,13 +165,11 @@ def test_its_counters_are_read_without_a_total_of_requests() -> None:
     assert LLAMA.context_in_model_card({"id": "a"}) is None
 
 
-@pytest.mark.parametrize(
-    ("line", "phase"),
-    [
-        ("0.00.1.2 I srv    load_model: loading model '/x.gguf'", "loading weights"),
-        ("0.01.1.2 I cmn          init: llama threadpool init, n_threads = 2", "weights loaded"),
-        ("0.02.1.2 I srv  llama_server: listening on http://127.0.0.1:8099", "port open"),
-    ],
-)
-def test_its_log_tells_how_far_a_start_is(line: str, phase: str) -> None:
-    assert log_phases.announced_phase(line) == phase
+def test_its_log_tells_how_far_a_start_is() -> None:
+    phase_by_line = {
+        "0.00.1.2 I srv    load_model: loading model '/x.gguf'": "loading weights",
+        "0.01.1.2 I cmn          init: llama threadpool init, n_threads = 2": "weights loaded",
+        "0.02.1.2 I srv  llama_server: listening on http://127.0.0.1:8099": "port open",
+    }
+    for line, phase in phase_by_line.items():
+        assert log_phases.announced_phase(line) == phase

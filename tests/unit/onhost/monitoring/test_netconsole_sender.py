@@ -68,22 +68,22 @@ def ip(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_the_kernel_is_told_where_to_send_until_the_end(kernel: Kernel, ip: Any) -> None:
-    def wanted(neighbour: dict[str, Any]) -> dict[str, str]:
-        ip["neigh"] = [neighbour]
+    def attributes_with(reply: dict[str, Any]) -> dict[str, str]:
+        ip["neigh"] = [reply]
         return netconsole_sender.wanted_attributes(*WHERE)
 
-    attributes, has = wanted({"lladdr": MAC}), kernel.target.has
+    attributes, has = attributes_with({"lladdr": MAC}), kernel.target.has
     # A neighbour that is not known is everybody, and changes nothing later.
-    kernel.set_up(wanted({"state": ["FAILED"]}))
+    kernel.set_up(attributes_with({"state": ["FAILED"]}))
     assert has["remote_mac"] == "ff:ff:ff:ff:ff:ff"
     assert not kernel.sends_as_wanted(attributes)
     kernel.set_up(attributes)
     assert kernel.sends_as_wanted(attributes)
-    assert kernel.sends_as_wanted(wanted({"state": ["FAILED"]}))
+    assert kernel.sends_as_wanted(attributes_with({"state": ["FAILED"]}))
     assert (has["enabled"], has["extended"], has["remote_mac"]) == ("1", "1", MAC)
     assert (has["dev_name"], has["local_ip"], has["remote_ip"]) == ("lo", *WHERE[:2])
     # One that sends takes a change only after a stop.
-    attributes = wanted({"lladdr": "02:00:00:00:00:08"})
+    attributes = attributes_with({"lladdr": "02:00:00:00:00:08"})
     assert not kernel.sends_as_wanted(attributes)
     kernel.puts.clear()
     kernel.set_up(attributes)
