@@ -55,14 +55,7 @@ def test_a_missing_folder_is_as_private_as_the_file(tmp_path, of_file, of_folder
     assert mode(tmp_path / "made/here") == of_folder
 
 
-def test_an_owner_by_name_or_id(tmp_path, monkeypatch):
-    owners = []
-    monkeypatch.setattr(atomic_files.shutil, "chown", lambda path, *owner: owners.append(owner))
-    atomic_files.write(tmp_path / "file", "", owner=("lockstep", 0))
-    assert owners == [("lockstep", 0)]
-
-
-def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
+def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(LookupError):
@@ -71,6 +64,11 @@ def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
         atomic_files.write_json(path, {"a": object()})
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+    # An owner may be given by name or by id.
+    owners = []
+    monkeypatch.setattr(atomic_files.shutil, "chown", lambda path, *owner: owners.append(owner))
+    atomic_files.write(path, "", owner=("lockstep", 0))
+    assert owners == [("lockstep", 0)]
 
 
 def test_a_link_is_replaced_and_its_target_untouched(tmp_path):

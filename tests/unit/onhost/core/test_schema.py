@@ -81,6 +81,7 @@ LIST, MAPPING = "must be a list; found", "must be a mapping; found"
             {"switchable": True},
             f'switchable {MAPPING} True. Write {{"enabled": True}}.',
         ),
+        ({"words": []}, f"words {MAPPING} []."),
         ({"size": True}, f"size {MAPPING} True."),
         (
             {"shape": "rign"},

@@ -31,11 +31,16 @@ def docker(paths):
     docker.close()
 
 
-def test_each_container_has_a_slice_of_its_own_below_that_of_all():
+def test_each_container_has_a_slice_of_its_own_below_that_of_all(paths):
     names = ["vllm-qwen36", "vllm_qwen36", "vllm", "vllm-qwen36-fallback"]
     assert len({slice_of(name) for name in names}) == len(names)
     # One level for each "-" of a slice's name.
     assert slice_of("vllm-qwen36-fallback") == "system-lockstep-vllm.qwen36.fallback.slice"
+    # Docker may keep its groups beside systemd's.
+    group = paths.groups_of_units.parent / slice_of("vllm") / "0123"
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text("14\n")
+    assert process_ids_of_container("vllm", paths) == [14]
 
 
 def test_its_processes_are_found_and_no_other_s(paths, monkeypatch):
@@ -52,13 +57,6 @@ def test_its_processes_are_found_and_no_other_s(paths, monkeypatch):
     # A group may end while it is read.
     monkeypatch.setattr(Path, "read_text", fail_to_read)
     assert process_ids_of_container("vllm", paths) == []
-
-
-def test_docker_may_keep_its_groups_beside_systemd_s(paths):
-    group = paths.groups_of_units.parent / slice_of("vllm") / "0123"
-    group.mkdir(parents=True)
-    (group / "cgroup.procs").write_text("14\n")
-    assert process_ids_of_container("vllm", paths) == [14]
 
 
 def test_the_kernel_is_told_to_kill_all_that_is_in_a_container_and_nothing_else(paths):

@@ -83,17 +83,22 @@ def test_a_hot_model_and_its_engine(spark: Spark) -> None:
     assert {name: metrics[name] for name in expected_metrics} == expected_metrics
     for absent in ("wanted_hot", "sense_ok", "drift_differences", "gpu_clock_cap_held"):
         assert absent not in metrics
-    # One that does not answer is not up.
+
+
+def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
     spark.engine.close()
-    assert spark.look()["engine_up"] == {"qwen": 0}
+    metrics = spark.look()
+    assert metrics["engine_up"] == {"qwen": 0} and "engine_requests" not in metrics
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
     models_by_boot.record_hot_model_of_switch(spark.paths, "qwen")
     spark.shows("inactive")
+    tell(spark.paths, max_clock_mhz=2200)
     time.sleep(slow_metrics.live_state.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
+    assert metrics["gpu_clock_cap_held"] == {"": 1}
     models_by_boot.record_hot_model_of_switch(spark.paths, None)
     assert "wanted_hot" not in spark.look()
 
