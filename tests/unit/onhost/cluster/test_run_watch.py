@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of
-from lab_servers import until
+from lab_servers import LIMIT_S, until
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import lone_rank_refusal, run_records
@@ -39,11 +39,11 @@ def wait_for_new_run(pair, run: str) -> None:
     until(is_hot_again, "hot again")
 
 
-def wait_until_left_down(pair) -> str:
+def wait_until_left_down(pair, seconds: float = LIMIT_S) -> str:
     """The reason for which no member has the cluster any more."""
-    until(lambda: pair[0].cluster_run.state == "down", "left down", 700)
+    until(lambda: pair[0].cluster_run.state == "down", "left down", seconds)
     # The other one is told: by itself it would believe in the cluster for the lease.
-    until(lambda: not any(spark.hot == ["glm"] for spark in pair), "stopped on both", 10)
+    until(lambda: all(spark.hot in ([], ["own"]) for spark in pair), "stopped on both", 10)
     return pair[0].cluster_run.reason
 
 
@@ -135,7 +135,7 @@ def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair)
 def test_a_member_that_does_not_return_leaves_the_group_down(pair):
     pair[1].power_off()
     message = "; after 10 min: spark2 (127.0.1.2:7079) does not answer"
-    assert message in wait_until_left_down(pair)
+    assert message in wait_until_left_down(pair, 700)
 
 
 def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
