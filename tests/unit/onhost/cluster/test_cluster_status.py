@@ -20,47 +20,31 @@ def member(state="hot", run="a", hot="glm", ready=True, reason=""):
     }
 
 
-def test_a_whole_group_that_generates_is_well():
-    judgement = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": member(ready=None)})
-    assert judgement == (
-        0,
-        ["pair: glm hot on spark1, spark2", "  spark1: glm hot", "  spark2: glm hot"],
-    )
-
-
-def test_half_a_group_is_a_finding_with_each_members_word():
-    lost_member = member("ended", hot=None, reason="spark1, rank 0, was not heard for 21 s")
-    code, lines = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": lost_member})
-    assert code == 1
-    assert lines[0] == "pair: glm is not whole"
-    assert lines[2] == ("  spark2: no model hot; glm ended: spark1, rank 0, was not heard for 21 s")
-
-
 OFF = member(None, hot="qwen")
+LOST = member("ended", hot=None, reason="spark1, rank 0, was not heard for 21 s")
 DOWN = member("down", hot=None, reason="3 starts in 30 min did not help")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "message"),
+    ("first", "second", "code", "message", "last_line"),
     [
-        pytest.param(member(), member(run="b"), "glm is not whole", id="two runs are no cluster"),
-        pytest.param(member(ready=False), member(), "glm generates nothing", id="no token"),
-        pytest.param(DOWN, OFF, "left down", id="given up"),
+        (member(), member(ready=None), 0, "glm hot on spark1, spark2", "glm hot"),
+        (
+            *(member(), LOST, 1, "glm is not whole"),
+            "no model hot; glm ended: spark1, rank 0, was not heard for 21 s",
+        ),
+        (member(), member(run="b"), 1, "glm is not whole", "glm hot"),
+        (member(ready=False), member(), 1, "glm generates nothing", "glm hot"),
+        (DOWN, OFF, 1, "left down", "qwen hot"),
+        (OFF, OFF, 0, "off", "qwen hot"),
+        (member(), "no route to host", 2, "could not be told", "no route to host"),
     ],
+    ids=["well", "half", "two runs", "no token", "given up", "off", "silent"],
 )
-def test_a_group_that_is_not_well_is_a_finding(first, second, message):
-    code, lines = judge_cluster("pair", MEMBERS, {"spark1": first, "spark2": second})
-    assert (code, lines[0]) == (1, f"pair: {message}")
-
-
-def test_a_group_that_is_off_is_no_finding():
-    assert judge_cluster("pair", MEMBERS, {"spark1": OFF, "spark2": OFF})[0] == 0
-
-
-def test_a_member_that_cannot_be_asked_makes_it_unknown():
-    code, lines = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": "no route to host"})
-    assert (code, lines[0]) == (2, "pair: could not be told")
-    assert lines[-1] == "  spark2: no route to host"
+def test_a_group_that_is_not_well_is_a_finding(first, second, code, message, last_line):
+    exit_code, lines = judge_cluster("pair", MEMBERS, {"spark1": first, "spark2": second})
+    assert (exit_code, lines[0], len(lines)) == (code, f"pair: {message}", 3)
+    assert lines[-1] == f"  spark2: {last_line}"
 
 
 def host(rank: int) -> config.HostConfig:
@@ -101,7 +85,4 @@ def test_status_says_why_a_group_ended_and_that_it_was_started_again():
     assert details == [f"  {why}"]
     again = run_records.ClusterRun("pair", "glm", "b", since=995.0, reason=why, starts=(1.0,))
     assert shown_lines(0, again)[1] == f"  started again 1 times; before: {why}"
-
-
-def test_a_cluster_that_never_ran_is_not_mentioned():
     assert cluster_status.status_lines(cluster_status.as_json(host(0), {}), 1.0) == []

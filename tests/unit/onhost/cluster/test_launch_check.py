@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from onhost_fakes import FakeSystemd, host_root
@@ -18,6 +19,7 @@ FILE = f"/etc/systemd/system/{UNIT}"
 LAUNCHER = "/data/scripts/llm/vllm-glm-launch.sh"
 OTHER = "/etc/systemd/system/vllm-qwen.service"
 MODELS = "/etc/lockstep/models.json"
+DROP_IN = f"/run/systemd/system/{UNIT}.d/debug.conf"
 LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
 MEMBERS = (
     topology.TopologyMember("spark1", "10.9.9.8"),
@@ -28,52 +30,49 @@ MODEL = config.Model("glm", UNIT, "", "m", 9.0, image="vllm@sha256:1", cluster="
 CHANGED = "changed since the deploy"
 
 
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
+class Spark:
     """One member as a deploy left it."""
 
-    class Spark:
-        def __init__(self) -> None:
-            self.paths = host_root(tmp_path / "root", {})
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.systemd.unit(UNIT)
-            for interface in LINKS:
-                self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
-            driver_text = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
-            self.file("/proc/driver/nvidia/version", driver_text)
-            self.deployed_files = {
-                FILE: f"ExecStart={LAUNCHER}\n",
-                LAUNCHER: "exec docker run\n",
-                OTHER: "ExecStart=/venv/bin/vllm\n",
-                MODELS: self.paths.models.read_text(),
-            }
-            for path, text in self.deployed_files.items():
-                self.file(path, text)
-            self.record()
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths = host_root(folder / "root", {})
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
+        self.systemd.unit(UNIT)
+        for interface in LINKS:
+            self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
+        driver_text = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
+        self.file("/proc/driver/nvidia/version", driver_text)
+        self.deployed_files = {
+            FILE: f"ExecStart={LAUNCHER}\n",
+            LAUNCHER: "exec docker run\n",
+            OTHER: "ExecStart=/venv/bin/vllm\n",
+            MODELS: self.paths.models.read_text(),
+        }
+        for path, text in self.deployed_files.items():
+            self.file(path, text)
+        self.record()
 
-        def file(self, path: str, text: str) -> None:
-            place = self.paths.root / path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
+    def file(self, path: str, text: str) -> None:
+        place = self.paths.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
 
-        def record(self, folder: str | None = None) -> None:
-            """The newest record: what is there now."""
-            record = {
-                **{"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}},
-                "engine": {"folder": folder, "id": "abc"},
-                "files": [
-                    {"path": path, "text": text} for path, text in self.deployed_files.items()
-                ],
-            }
-            self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
+    def record(self, folder: str | None = None) -> None:
+        """The newest record: what is there now."""
+        files = [{"path": path, "text": text} for path, text in self.deployed_files.items()]
+        record = {"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}}
+        record |= {"engine": {"folder": folder, "id": "abc"}, "files": files}
+        self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
 
-        def facts(self, **changes: object) -> dict[str, str]:
-            return launch_check.launch_facts(replace(MODEL, **changes), PAIR, self.paths)
-
-    return Spark()
+    def facts(self, **changes: object) -> dict[str, str]:
+        return launch_check.launch_facts(replace(MODEL, **changes), PAIR, self.paths)
 
 
-def test_what_is_the_same_makes_no_difference(spark):
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    return Spark(tmp_path, monkeypatch)
+
+
+def test_what_is_the_same_makes_no_difference_and_what_is_not_gives_every_value(spark):
     facts = spark.facts()
     assert launch_check.differences({"spark1": facts, "spark2": dict(facts)}) == []
     assert facts.pop("kernel")
@@ -84,25 +83,20 @@ def test_what_is_the_same_makes_no_difference(spark):
         "hash of what was deployed for glm": "a1",
         CHANGED: "nothing",
     }
-
-
-def test_a_difference_gives_every_value():
-    differences = launch_check.differences(
-        {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
-    )
-    assert differences == ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
+    facts = {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
+    differences = ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
+    assert launch_check.differences(facts) == differences
 
 
 def test_where_nothing_was_deployed_that_is_said(spark):
     # A deploy starts the cluster before its end: what it wrote is compared, not what was there.
     record = json.loads((spark.paths.generations / "0001.json").read_text())
-    generations.record_begun(spark.paths, {**record, "digest": "new", "lock": "another"})
+    begun_record = {**record, "digest": "new", "lock": "another"}
+    generations.record_begun(spark.paths, begun_record)
     assert spark.facts()["hash of the lock"] == "another"
     # One that failed before it wrote anything here says nothing of what is.
     files = [{**file, "text": "new"} for file in record["files"]]
-    generations.record_begun(
-        spark.paths, {**record, "digest": "new", "lock": "another", "files": files}
-    )
+    generations.record_begun(spark.paths, {**begun_record, "files": files})
     facts = spark.facts()
     assert (facts["hash of the lock"], facts[CHANGED]) == (record["lock"], "nothing")
     generations.remove_begun_record(spark.paths)
@@ -110,28 +104,17 @@ def test_where_nothing_was_deployed_that_is_said(spark):
     assert spark.facts()["hash of the lock"] == "no deploy on record"
 
 
-@pytest.mark.parametrize("path", [FILE, LAUNCHER, MODELS])
+@pytest.mark.parametrize("path", [FILE, LAUNCHER, MODELS, DROP_IN])
 def test_a_file_that_was_changed_by_hand_is_named_with_its_hash(spark, path):
+    # A unit of another model is no matter.
+    spark.file(OTHER, "changed")
+    if path == DROP_IN:
+        spark.systemd.unit(UNIT, DropInPaths=path)
     spark.file(path, "{}")
     first = spark.facts()[CHANGED]
-    assert first.startswith(f"{path} (")
+    assert first.startswith(f"{path} (") and OTHER not in first
     spark.file(path, "{ }")
     # Two members that were both changed are not the same by that.
-    assert spark.facts()[CHANGED] != first
-
-
-def test_a_unit_of_another_model_is_no_matter(spark):
-    spark.file(OTHER, "changed")
-    assert spark.facts()[CHANGED] == "nothing"
-
-
-def test_drop_ins_of_the_unit_are_named_with_their_hashes(spark):
-    drop_in = f"/run/systemd/system/{UNIT}.d/debug.conf"
-    spark.systemd.unit(UNIT, DropInPaths=drop_in)
-    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Tree\n")
-    first = spark.facts()[CHANGED]
-    assert first.startswith(f"{drop_in} (")
-    spark.file(drop_in, "[Service]\nEnvironment=NCCL_ALGO=Ring\n")
     assert spark.facts()[CHANGED] != first
 
 
@@ -153,41 +136,34 @@ def test_every_package_of_the_venv_counts_with_its_version(spark):
 
 
 def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path):
-    file = {"path": "a.safetensors", "size": 1, "sha256": hashlib.sha256(b"1").hexdigest()}
-    repository = {"model": "org/name", "revision": "c" * 40, "files": [file]}
+    revision, sha256 = "c" * 40, hashlib.sha256(b"1").hexdigest()
+    file = {"path": "a.safetensors", "size": 1, "sha256": sha256}
+    repository = {"model": "org/name", "revision": revision, "files": [file]}
     hub = {"cache_dir": f"{tmp_path}/hub", "repositories": [repository]}
     spark.paths.weights_list.write_text(json.dumps(hub))
-    place = tmp_path / "hub/models--org--name/snapshots" / ("c" * 40)
-    place.mkdir(parents=True)
-    (place / "a.safetensors").write_text("1")
-    mtime = (place / "a.safetensors").stat().st_mtime_ns
+    weights = tmp_path / "hub/models--org--name/snapshots" / revision / "a.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("1")
+    stamp = {"size": 1, "mtime_ns": weights.stat().st_mtime_ns, "sha256": sha256}
     stamps = tmp_path / "lockstep-verified"
     stamps.mkdir()
-    stamp = {"a.safetensors": {"size": 1, "mtime_ns": mtime, "sha256": file["sha256"]}}
-    (stamps / f"org--name@{'c' * 40}.json").write_text(json.dumps(stamp))
+    (stamps / f"org--name@{revision}.json").write_text(json.dumps({"a.safetensors": stamp}))
     assert spark.facts(weights=("org/name",))["weights org/name"] == "as verified"
-    (place / "a.safetensors").write_text("2")
-    bad = spark.facts(weights=("org/name",))["weights org/name"]
-    assert bad == "not as verified: a.safetensors"
-
-
-def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
-    def weights(text: str) -> str:
+    weights.write_text("2")
+    facts = spark.facts(weights=("org/name",))
+    assert facts["weights org/name"] == "not as verified: a.safetensors"
+    # A folder of the operator's own counts by names and sizes.
+    places = []
+    for text in ("1", "12"):
         spark.file("/data/own/a.safetensors", text)
-        return spark.facts(weights=("/data/own",))["weights /data/own"]
-
-    first = weights("1")
-    assert first.startswith("1 files with names and sizes ")
-    assert weights("12") != first
+        places.append(spark.facts(weights=("/data/own",))["weights /data/own"])
+    assert places[0].startswith("1 files with names and sizes ") and places[1] != places[0]
 
 
-def test_the_mtu_is_that_of_every_interface_of_the_link(spark):
+def test_the_mtu_is_that_of_every_interface_and_a_driver_may_not_be_loaded(spark):
+    (spark.paths.proc / "driver/nvidia/version").unlink()
     spark.file(f"/sys/class/net/{LINKS[1]}/mtu", "1500\n")
-    assert spark.facts()["MTU of the fabric"] == "1500 and 9000"
+    facts = spark.facts()
+    assert (facts["MTU of the fabric"], facts["driver"]) == ("1500 and 9000", "not loaded")
     (spark.paths.root / f"sys/class/net/{LINKS[1]}/mtu").unlink()
     assert spark.facts()["MTU of the fabric"] == "9000"
-
-
-def test_a_driver_that_is_not_loaded_is_said(spark):
-    (spark.paths.proc / "driver/nvidia/version").unlink()
-    assert spark.facts()["driver"] == "not loaded"

@@ -76,11 +76,8 @@ class Agent:
     ) -> tuple[int, bytes]:
         """Status and body of the answer to any request with the first member's certificate."""
         connection = http.client.HTTPSConnection(
-            "127.0.1.2",
-            self.cluster.port,
-            timeout=LIMIT_S,
-            source_address=(source, 0),
-            context=self.caller.tls,
+            *("127.0.1.2", self.cluster.port),
+            **{"timeout": LIMIT_S, "source_address": (source, 0), "context": self.caller.tls},
         )
         with contextlib.closing(connection):
             connection.request("POST", path, body, more)
@@ -122,20 +119,21 @@ class Relay:
         near.close()
 
 
-def test_a_member_is_answered(agent):
-    assert agent.ask() == {"found": 1}
-    assert agent.requests == [("state", {"key": 1})]
-
-
-def test_what_a_member_refuses_comes_with_its_reason_and_code(agent):
-    with pytest.raises(member_client.MemberRefusal, match="spark2: ben is switching") as problem:
-        agent.ask("locked")
-    assert problem.value.code == 75
-
-
-def test_a_member_that_cannot_write_says_so(agent):
-    with pytest.raises(member_client.MemberRefusal, match=r"full: .*No space left on device"):
-        agent.ask("full")
+@pytest.mark.parametrize(
+    ("verb", "body", "reason", "code"),
+    [
+        ("locked", {"key": 1}, "spark2: ben is switching", 75),
+        ("full", {"key": 1}, "full: .*No space left on device", 1),
+        # A message of another version.
+        ("state", {}, "state: not understood", 2),
+    ],
+)
+def test_what_a_member_refuses_comes_with_its_reason_and_code(agent, verb, body, reason, code):
+    with pytest.raises(member_client.MemberRefusal, match=reason) as problem:
+        agent.caller.ask(MEMBERS[1], verb, body)
+    assert problem.value.code == code
+    # An answer may take longer than a request.
+    assert agent.ask("slow") == {"found": 1}
 
 
 def test_what_was_overheard_is_not_taken_again(agent):
@@ -145,37 +143,52 @@ def test_what_was_overheard_is_not_taken_again(agent):
     assert b"key" not in relay.request
     (again,) = agent.connections(1)
     # It may be refused before all of it is there.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), again:
         again.sendall(relay.request)
         again.shutdown(socket.SHUT_WR)
         while again.recv(65536):
             pass
-    again.close()
     agent.caller = agent.member_client(agent.caller.tls)
     assert agent.ask("state") == {"found": 1}
-    assert len(agent.requests) == 2
+    assert agent.requests == 2 * [("state", {"key": 1})]
+
+
+REFUSED = "it answers 403: deploy to every member"
 
 
 @pytest.mark.parametrize(
-    ("host", "how", "why"),
+    ("side", "host", "how", "why"),
     [
-        ("spark1", {"authority": "another"}, "if its authority is another one"),
-        ("spark2", {}, "it answers 403: deploy to every member"),
-        ("spark3", {}, "it answers 403: deploy to every member"),
-        ("spark1", {"role": "gateway"}, "it answers 403: deploy to every member"),
+        ("caller", "spark1", {"authority": "another"}, "if its authority is another one"),
+        ("caller", "spark2", {}, REFUSED),
+        ("caller", "spark3", {}, REFUSED),
+        ("caller", "spark1", {"role": "gateway"}, REFUSED),
+        ("server", "spark2", {"authority": "another"}, "if its authority is another one"),
+        ("server", "spark1", {}, "expected lockstep:agent:spark2, found lockstep:agent:spark1"),
+        ("server", "spark2", {"role": "gateway"}, "found lockstep:gateway:spark2"),
     ],
-    ids=["another authority", "another member", "no member", "another role"],
 )
-def test_whoever_does_not_prove_to_be_the_member_at_its_address_is_refused(
-    agent, tmp_path, host, how, why
+def test_whoever_does_not_prove_to_be_the_member_is_told_nothing(
+    agent, tmp_path, side, host, how, why
 ):
-    agent.caller = agent.member_client(context(tmp_path / "other", host, **how))
+    tls = context(tmp_path / "other", host, is_server=side == "server", **how)
+    if side == "server":
+        agent.server._tls = tls
+    else:
+        agent.caller = agent.member_client(tls)
     with pytest.raises(member_client.MemberUnreachable, match=why):
         agent.ask()
     assert agent.requests == []
 
 
-def test_who_shows_no_certificate_is_refused(agent):
+def test_who_shows_no_certificate_or_comes_from_elsewhere_is_refused(agent):
+    with pytest.raises((http.client.HTTPException, OSError)):
+        agent.post(source="127.0.0.1")
+    address, first = ("127.0.1.2", agent.cluster.port), ("127.0.1.1", 0)
+    plain = http.client.HTTPConnection(*address, timeout=LIMIT_S, source_address=first)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        plain.request("POST", "/pair/state", BODY)
+        plain.getresponse()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     agent.caller = agent.member_client(tls)
@@ -184,47 +197,9 @@ def test_who_shows_no_certificate_is_refused(agent):
     assert agent.requests == []
 
 
-def test_what_is_not_tls_is_refused(agent):
-    connection = http.client.HTTPConnection(
-        "127.0.1.2", agent.cluster.port, timeout=LIMIT_S, source_address=("127.0.1.1", 0)
-    )
-    with pytest.raises((http.client.HTTPException, OSError)):
-        connection.request("POST", "/pair/state", BODY)
-        connection.getresponse()
-    assert agent.requests == []
-
-
-@pytest.mark.parametrize(
-    ("host", "how", "why"),
-    [
-        ("spark2", {"authority": "another"}, "if its authority is another one"),
-        ("spark1", {}, "expected lockstep:agent:spark2, found lockstep:agent:spark1"),
-        ("spark2", {"role": "gateway"}, "found lockstep:gateway:spark2"),
-    ],
-    ids=["another authority", "another member", "another role"],
-)
-def test_whoever_does_not_prove_to_be_the_member_that_was_asked_is_told_nothing(
-    agent, tmp_path, host, how, why
-):
-    agent.server._tls = context(tmp_path / "other", host, is_server=True, **how)
-    with pytest.raises(member_client.MemberUnreachable, match=why):
-        agent.ask()
-    assert agent.requests == []
-
-
-def test_a_cluster_that_the_agent_does_not_know_is_refused(agent):
+def test_what_is_too_large_or_for_another_cluster_is_not_read(agent):
+    assert agent.post(**{"Content-Length": str(10**9)})[0] == 413
     assert agent.post(path="/other/state") == (404, b"")
-
-
-def test_strangers_are_not_listened_to(agent):
-    with pytest.raises((http.client.HTTPException, OSError)):
-        agent.post(source="127.0.0.1")
-    assert agent.requests == []
-
-
-def test_what_is_too_large_is_not_read(agent):
-    status, _ = agent.post(**{"Content-Length": str(10**9)})
-    assert status == 413
     assert agent.requests == []
 
 
@@ -243,26 +218,14 @@ def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent, is
 
 
 def test_no_member_can_take_more_than_its_share_of_connections(agent):
+    def answers() -> bool:
+        with contextlib.suppress(member_client.MemberUnreachable):
+            return bool(agent.ask(timeout=1))
+        return False
+
     many = agent.connections(member_server.AT_ONCE)
     with pytest.raises(member_client.MemberUnreachable):
         agent.ask(timeout=0.4)
     for connection in many:
         connection.close()
-    until(lambda: is_answering(agent), "it answers again")
-
-
-def is_answering(agent) -> bool:
-    try:
-        return bool(agent.ask(timeout=1))
-    except member_client.MemberUnreachable:
-        return False
-
-
-def test_an_answer_may_take_longer_than_a_request(agent):
-    assert agent.ask("slow") == {"found": 1}
-
-
-def test_a_message_of_another_version_is_named(agent):
-    with pytest.raises(member_client.MemberRefusal, match="state: not understood") as problem:
-        agent.caller.ask(MEMBERS[1], "state", {})
-    assert problem.value.code == 2
+    until(answers, "it answers again")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 from a_disk import Disk
 from a_model_host import UP, ModelHost
@@ -16,34 +13,19 @@ from lockstep.onhost.system import disk_read_ahead
 PART = run_records.SwitchPart("1", "anna", "spark1", "deep", None)
 
 
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelHost]:
-    """A host whose rank of `deep` has just started, with larger reads."""
-    spark = ModelHost(tmp_path, monkeypatch, {"deep": {"start_timeout_s": 300}}, up="deep")
-    run_records.save_switch_part(spark.paths, PART.with_admitted("deep"))
-    yield spark
-    spark.close()
-
-
 @pytest.mark.parametrize(
     ("end", "after_s"),
     [
         (lambda spark: run_records.save_switch_part(spark.paths, None), 40),
-        (
-            lambda spark: run_records.save_switch_part(spark.paths, PART.with_admitted("other")),
-            40,
-        ),
+        (lambda spark: run_records.save_switch_part(spark.paths, PART.with_admitted("b")), 40),
         (lambda spark: spark.systemd.unit("deep.service"), 40),
         (lambda spark: spark.systemd.unit("deep.service", **UP), 300),
     ],
     ids=["the switch is over", "another model's turn", "the rank has ended", "it takes too long"],
 )
-def test_its_end_puts_the_read_ahead_back(
-    spark: ModelHost,
-    monkeypatch: pytest.MonkeyPatch,
-    end: Callable[[ModelHost], object],
-    after_s: int,
-) -> None:
+def test_its_end_puts_the_read_ahead_back(tmp_path, monkeypatch, end, after_s):
+    spark = ModelHost(tmp_path, monkeypatch, {"deep": {"start_timeout_s": 300}}, up="deep")
+    run_records.save_switch_part(spark.paths, PART.with_admitted("deep"))
     disk = Disk(spark.paths)
     device = spark.paths.root.stat().st_dev
     disk_read_ahead.raise_read_ahead("deep", [device], spark.paths, pytest.fail)
@@ -61,3 +43,4 @@ def test_its_end_puts_the_read_ahead_back(
     monkeypatch.setattr(clock, "now", lambda: passed_s)
     assert rank_memory_guard.main(["deep"], spark.paths) == errors.EXIT_DONE
     assert (passed_s, disk.kib) == (after_s, 128)
+    spark.close()

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of
-from lab_servers import until
+from lab_servers import LIMIT_S, until
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import lone_rank_refusal, run_records
@@ -30,8 +30,21 @@ def hot(pair) -> list[list[str]]:
     return [spark.hot for spark in pair]
 
 
-def ends_with(spark, reason: str) -> bool:
-    return reason in spark.cluster_run.reason
+def wait_for_new_run(pair, run: str) -> None:
+    """Wait until the cluster is hot in another run than this one."""
+
+    def is_hot_again() -> bool:
+        return pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot"
+
+    until(is_hot_again, "hot again")
+
+
+def wait_until_left_down(pair, seconds: float = LIMIT_S) -> str:
+    """The reason for which no member has the cluster any more."""
+    until(lambda: pair[0].cluster_run.state == "down", "left down", seconds)
+    # The other one is told: by itself it would believe in the cluster for the lease.
+    until(lambda: all(spark.hot in ([], ["own"]) for spark in pair), "stopped on both", 10)
+    return pair[0].cluster_run.reason
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -39,9 +52,7 @@ def ends_with(spark, reason: str) -> bool:
 def test_a_rank_that_ends_takes_the_group_down_and_up_again(pair, rank, how):
     run = pair[0].cluster_run.run
     pair[rank].systemd.unit(GLM, ActiveState=how[0], SubState=how[1])
-    until(
-        lambda: pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot", "hot again"
-    )
+    wait_for_new_run(pair, run)
 
     assert hot(pair) == [["glm"], ["glm"]]
     # Rank 0 saw it, or was told by the other: both name where.
@@ -56,16 +67,12 @@ def test_a_rank_that_ends_takes_the_group_down_and_up_again(pair, rank, how):
 def test_a_group_that_does_not_stay_is_left_down_with_the_reason(pair):
     for spark in pair:
         spark.systemd.unit(SPARE, start_ok=False)
-    for times in (1, 2, 3):
+    for _ in range(3):
         run = pair[0].cluster_run.run
         pair[1].systemd.unit(GLM, ActiveState="inactive")
-        until(lambda run=run: pair[0].cluster_run.run != run, f"hot again, {times}")
+        wait_for_new_run(pair, run)
     pair[0].systemd.unit(GLM, ActiveState="inactive")
-    until(lambda: pair[0].cluster_run.state == "down", "left down")
-    # The other one was told: by itself it would believe in the cluster for the lease.
-    until(lambda: hot(pair) == [[], []], "stopped on both", 10)
-
-    assert "3 starts in 30 min did not help" in pair[0].cluster_run.reason
+    assert "3 starts in 30 min did not help" in wait_until_left_down(pair)
 
 
 def end_by_memory_watch(spark, when: float) -> None:
@@ -75,26 +82,22 @@ def end_by_memory_watch(spark, when: float) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("agent", ["goes on", "is restarted"])
-def test_a_rank_that_the_memory_watch_ended_leaves_the_group_down(pair, rank, agent):
-    if agent == "is restarted":
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["goes on", "is restarted"])
+def test_a_rank_that_the_memory_watch_ended_leaves_the_group_down(pair, rank, is_restarted):
+    if is_restarted:
         pair[rank].kill_agent()
     end_by_memory_watch(pair[rank], time.time())
-    if agent == "is restarted":
+    if is_restarted:
         pair[rank].power_on()
-    until(lambda: pair[0].cluster_run.state == "down", "left down")
-    until(lambda: hot(pair) == [[], []], "stopped on both", 10)
 
-    assert "the memory watch ended it while serving: 3.8 GiB" in pair[0].cluster_run.reason
+    assert "the memory watch ended it while serving: 3.8 GiB" in wait_until_left_down(pair)
     assert not pair[0].cluster_run.starts
 
 
 def test_what_the_memory_watch_ended_before_this_run_says_nothing_of_it(pair):
     run = pair[0].cluster_run.run
     end_by_memory_watch(pair[1], pair[1].cluster_run.since - 1.0)
-    until(
-        lambda: pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot", "hot again"
-    )
+    wait_for_new_run(pair, run)
     assert "memory watch" not in pair[0].cluster_run.reason
 
 
@@ -102,9 +105,7 @@ def test_a_start_that_fails_counts(pair):
     for spark in pair:
         for unit in (GLM, SPARE):
             spark.systemd.unit(unit, start_ok=False)
-    until(lambda: pair[0].cluster_run.state == "down", "left down")
-
-    assert hot(pair) == [[], []]
+    wait_until_left_down(pair)
     assert len(pair[0].cluster_run.starts) == 3
 
 
@@ -113,7 +114,8 @@ def test_an_engine_that_generates_nothing_ends_the_group(pair):
     pair[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
     for unit in (GLM, SPARE):
         pair[1].systemd.unit(unit, start_ok=False, ActiveState="active", SubState="running")
-    until(lambda: ends_with(pair[0], "rank 0 on spark1 generates nothing"), "seen")
+    message = "rank 0 on spark1 generates nothing"
+    until(lambda: message in pair[0].cluster_run.reason, "seen")
     until(lambda: hot(pair) == [[], []], "ended on both")
 
 
@@ -121,48 +123,33 @@ def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair)
     run = pair[0].cluster_run.run
     pair[1].power_off()
     until(lambda: pair[0].hot == [], "ended on the first")
-    assert ends_with(pair[0], "spark2 was not heard for")
+    assert "spark2 was not heard for" in pair[0].cluster_run.reason
     # As long as a Spark needs to boot.
     clock.sleep(120)
     assert pair[0].cluster_run.state == "recovering"
     pair[1].power_on()
-    until(
-        lambda: pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot", "hot again"
-    )
+    wait_for_new_run(pair, run)
     assert hot(pair) == [["glm"], ["glm"]]
 
 
 def test_a_member_that_does_not_return_leaves_the_group_down(pair):
     pair[1].power_off()
-    until(lambda: pair[0].cluster_run.state == "down", "given up", 700)
-    assert "; after 10 min: spark2 (127.0.1.2:7079) does not answer" in pair[0].cluster_run.reason
-
-
-def test_a_member_that_does_not_hear_rank_0_stops_by_itself(pair):
-    pair[0].freeze()
-    until(lambda: pair[1].hot == [], "stopped")
-    assert pair[1].cluster_run.state == "ended"
-    assert ends_with(pair[1], "spark1, rank 0, was not heard for")
+    message = "; after 10 min: spark2 (127.0.1.2:7079) does not answer"
+    assert message in wait_until_left_down(pair, 700)
 
 
 def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
+    pair[0].freeze()
+    until(lambda: pair[1].hot == [], "a member that does not hear rank 0 stops by itself")
+    assert pair[1].cluster_run.state == "ended"
+    assert "spark1, rank 0, was not heard for" in pair[1].cluster_run.reason
+    pair[0].thaw()
+    until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
     pair[1].freeze()
     until(lambda: pair[0].hot == [], "ended on the first")
     pair[1].thaw()
-    until(
-        lambda: pair[1].hot == [] or pair[1].cluster_run.run == pair[0].cluster_run.run,
-        "on the other",
-    )
     until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
-
-
-def test_rank_0_that_was_rebooted_starts_nothing_says_so_and_the_other_ends(pair):
-    pair[0].power_off()
-    pair[0].power_on()
-    until(lambda: pair[1].hot == [], "stopped")
-    assert hot(pair) == [[], []]
-    assert pair[0].cluster_run.state == "down"
-    assert pair[0].cluster_run.reason == "spark1 was rebooted or lost its power"
+    assert pair[1].cluster_run.run == pair[0].cluster_run.run
 
 
 def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
@@ -172,44 +159,45 @@ def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
     pair[0].power_off()
     pair[1].power_on()
     pair[0].power_on()
-    assert pair[0].cluster_run.state == "down"
-    assert pair[0].cluster_run.reason == f"{why}; then spark1 was rebooted or lost its power"
-    assert pair[1].cluster_run.reason == "spark2 was rebooted or lost its power"
-    assert hot(pair) == [[], []]
+    assert (pair[0].cluster_run.state, hot(pair)) == ("down", [[], []])
+    assert [spark.cluster_run.reason for spark in pair] == [
+        f"{why}; then spark1 was rebooted or lost its power",
+        "spark2 was rebooted or lost its power",
+    ]
 
 
-def test_what_rank_0_leaves_down_is_down_on_the_others_too(pair):
+@pytest.mark.parametrize("is_soon_back", [True, False])
+def test_rank_0_that_was_rebooted_starts_nothing_and_the_others_learn_why(pair, is_soon_back):
     pair[0].power_off()
-    until(lambda: pair[1].cluster_run.state == "ended", "ended")
-    assert "rank 0, was not heard" in pair[1].cluster_run.reason
+    if not is_soon_back:
+        until(lambda: pair[1].cluster_run.state == "ended", "ended")
+        assert "rank 0, was not heard" in pair[1].cluster_run.reason
     pair[0].power_on()
     until(lambda: pair[1].cluster_run.state == "down", "left down")
-    assert pair[1].cluster_run.reason == "spark1 was rebooted or lost its power"
+    for spark in pair:
+        assert (spark.hot, spark.cluster_run.state) == ([], "down")
+        assert spark.cluster_run.reason == "spark1 was rebooted or lost its power"
 
 
 def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
-    assert pair[0].switch("glm")[0] == 0
     pair[0].kill_agent()
-    cluster_run = pair[0].cluster_run
-    run_records.save(pair[0].paths, replace(cluster_run, cluster="old"))
+    run_records.save(pair[0].paths, replace(pair[0].cluster_run, cluster="old"))
     pair[0].power_on()
     for path in (pair[0].paths.clusters, pair[0].paths.clusters_on_disk):
         assert list(json.loads(path.read_text())["runs"]) == ["pair"]
 
 
-def test_a_run_that_an_earlier_version_recorded_stays_hot(pair):
-    assert pair[0].switch("glm")[0] == 0
-    pair[0].kill_agent()
-    cluster_run = pair[0].cluster_run
-    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(cluster_run)}))
-    pair[0].power_on()
-    assert pair[0].cluster_run.run == cluster_run.run and pair[0].cluster_run.state == "hot"
+def test_an_agent_that_is_restarted_keeps_the_group_also_from_an_earlier_versions_record(pair):
+    run = pair[0].cluster_run
+    for spark in pair:
+        spark.kill_agent()
+    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(run)}))
+    for spark in pair:
+        spark.power_on()
+    until(lambda: pair[0].cluster_run.members == {"spark1": "hot", "spark2": "hot"}, "heard")
     assert hot(pair) == [["glm"], ["glm"]]
-
-
-def test_where_the_agent_notes_is_what_a_deploy_removes():
-    paths = layout.Paths()
-    assert [str(paths.clusters), str(paths.clusters_on_disk)] == list(RECORDS)
+    assert [spark.cluster_run.run for spark in pair] == [run.run, run.run]
+    assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in pair] == [1, 1]
 
 
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
@@ -218,15 +206,17 @@ def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     run_records.save(paths, run_records.ClusterRun("pair", "glm", "run"))
     assert run_records.recorded_runs(paths)["pair"].model == "glm"
     assert "a boot will forget how it stands" in capsys.readouterr().out
+    # A deploy removes both records.
+    records = (layout.Paths().clusters, layout.Paths().clusters_on_disk)
+    assert [str(path) for path in records] == list(RECORDS)
 
 
 def test_none_while_the_group_waits_to_be_started_is_final(pair):
     pair[1].power_off()
     until(lambda: pair[0].cluster_run.state == "recovering", "recovering")
     code, lines = pair[0].switch("none")
-    assert code == 0, lines
+    assert (code, pair[0].cluster_run.state) == (0, "stopped"), lines
     assert any("it stops its rank by itself" in line for line in lines)
-    assert pair[0].cluster_run.state == "stopped"
 
 
 def test_none_on_a_member_that_rank_0_did_not_hear_is_not_undone_by_rank_0(pair):
@@ -234,59 +224,33 @@ def test_none_on_a_member_that_rank_0_did_not_hear_is_not_undone_by_rank_0(pair)
     code, lines = pair[1].switch("none")
     assert code == 0, lines
     pair[0].thaw()
-    until(lambda: pair[0].cluster_run.state == "down", "left down")
-
-    assert "spark2: alice switched to none on spark2" in pair[0].cluster_run.reason
-    until(lambda: hot(pair) == [[], []], "stopped on both")
+    assert "spark2: alice switched to none on spark2" in wait_until_left_down(pair)
 
 
 def test_a_member_that_chose_another_model_meanwhile_keeps_it(pair):
     pair[1].systemd.unit(GLM)
     pair[1].systemd.unit(OWN, ActiveState="active", SubState="running")
-    until(lambda: pair[0].cluster_run.state == "down", "left down")
-
+    assert "spark2 has own hot now" in wait_until_left_down(pair)
     assert hot(pair) == [[], ["own"]]
-    assert "spark2 has own hot now" in pair[0].cluster_run.reason
 
 
-def test_an_agent_that_is_restarted_keeps_the_group(pair):
-    run = pair[0].cluster_run.run
-    for spark in pair:
-        spark.kill_agent()
-    for spark in pair:
-        spark.power_on()
-    until(lambda: pair[0].cluster_run.members == {"spark1": "hot", "spark2": "hot"}, "heard")
-    assert hot(pair) == [["glm"], ["glm"]]
-    assert [spark.cluster_run.run for spark in pair] == [run, run]
-    assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in pair] == [1, 1]
-
-
-def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
-    with cluster_of(tmp_path, monkeypatch, 2) as (spark, _):
-        spark.systemd.unit(GLM, ActiveState="active", SubState="running")
-        until(lambda: spark.hot == [], "stopped")
-        assert f"{GLM} is up without its cluster: stopping it" in spark.log.getvalue()
-
-
-def test_who_is_switching_is_left_alone(pair):
+def test_who_is_switching_is_left_alone_and_a_rank_without_its_group_is_stopped(pair):
     with switch_lock.hold_lock(pair[0].paths.switch_lock, "ben", "own"):
         pair[1].systemd.unit(GLM, ActiveState="inactive")
         until(lambda: "left to who is switching" in pair[0].log.getvalue(), "seen")
         assert pair[0].hot == ["glm"]
+    assert pair[0].switch("none")[0] == 0
+    pair[0].systemd.unit(GLM, ActiveState="active", SubState="running")
+    until(lambda: pair[0].hot == [], "stopped")
+    assert f"{GLM} is up without its cluster: stopping it" in pair[0].log.getvalue()
 
 
-def test_a_rank_alone_is_refused_with_the_remedy(pair):
+def test_a_rank_alone_is_refused_with_the_remedy_unless_its_group_starts(pair, capsys):
     with pytest.raises(errors.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
         lone_rank_refusal.main(["admit", "glm"], pair[1].paths)
     assert lone_rank_refusal.main(["admit", "own"], pair[1].paths) == 0
-
-
-def test_a_rank_is_let_in_while_its_group_starts(pair):
+    assert lone_rank_refusal.main(["admit"]) == 2
+    assert "cluster admit MODEL" in capsys.readouterr().err
     pair[1].systemd.unit(GLM, on_start=5)
     until(lambda: pair[1].state() == "activating", "it starts")
     assert lone_rank_refusal.main(["admit", "glm"], pair[1].paths) == 0
-
-
-def test_admit_explains_itself(capsys):
-    assert lone_rank_refusal.main(["admit"]) == 2
-    assert "cluster admit MODEL" in capsys.readouterr().err

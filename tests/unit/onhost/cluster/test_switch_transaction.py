@@ -26,6 +26,12 @@ def hot_everywhere(pair) -> list[list[str]]:
     return [spark.hot for spark in pair]
 
 
+def assert_nobody_switches(pair) -> None:
+    for spark in pair:
+        assert switch_lock.holder(spark.paths.switch_lock) is None
+        assert cluster_runs.recorded_switch_part(spark.paths) is None
+
+
 def one_rank_up(pair, seconds: int = 30):
     """A switch whose rank 0 loads for so long, and whose rank 1 is up."""
     pair[0].systemd.unit(GLM, on_start=seconds)
@@ -34,38 +40,31 @@ def one_rank_up(pair, seconds: int = 30):
     return work
 
 
-def after_the_first_plan(cluster_switch, monkeypatch, do) -> None:
-    """Have something done once, when who asks for a switch has made its plan."""
-    join, once = cluster_switch._ask_all_to_join, [do]
-
-    def watch_join(*words):
-        if once:
-            once.pop()()
-        return join(*words)
-
-    monkeypatch.setattr(cluster_switch, "_ask_all_to_join", watch_join)
-
-
-def new_cluster_switch(spark, user: str, say=print) -> switch_transaction.ClusterSwitch:
-    host = config.load_host(spark.paths.models)
-    return switch_transaction.ClusterSwitch(host, spark.paths, say, user)
-
-
 def calls(spark) -> list[str]:
     return [call for call in spark.systemd.calls if not call.startswith("systemd-run")]
 
 
-def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
+@pytest.mark.parametrize(
+    ("restore", "hot", "message"),
+    [
+        (True, [[], ["own"]], "the switch to glm was cancelled; hot again: own on spark2"),
+        # Another switch takes over.
+        (False, [[], []], "the switch to glm was cancelled; no model is hot"),
+    ],
+)
+def test_a_cancelled_switch_brings_back_what_each_member_had_if_it_is_to(
+    pair, restore, hot, message
+):
     work = one_rank_up(pair, 600)
 
-    hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=restore)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
-    assert hot_everywhere(pair) == [[], ["own"]]
-    assert out.splitlines()[-1] == "the switch to glm was cancelled; hot again: own on spark2"
+    assert (hot_everywhere(pair), out.splitlines()[-1]) == (hot, message)
     assert "ben cancelled the switch to glm" in out
     assert f"systemctl start -- {SPARE}" not in calls(pair[0])
+    assert_nobody_switches(pair)
 
 
 def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
@@ -84,144 +83,102 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
     assert hot_everywhere(pair) == [[], ["own"]]
 
 
-def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
-    work = one_rank_up(pair, 600)
-
-    hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=False)
-
-    out = work.output()
-    assert work.returncode == errors.EXIT_CANCELLED, out
-    assert hot_everywhere(pair) == [[], []]
-    assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
-
-
 @pytest.mark.parametrize("asked_on", [0, 1])
-def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
+def test_every_member_drops_its_model_starts_its_rank_and_stops_it_for_none(pair, asked_on):
     code, lines = pair[asked_on].switch("glm")
-
-    assert code == 0, lines
-    assert hot_everywhere(pair) == [["glm"], ["glm"]]
-    assert calls(pair[1]) == [
-        f"systemctl stop -- {OWN}",
-        f"systemctl reset-failed -- {GLM}",
-        f"systemctl start -- {GLM}",
-    ]
-    assert lines[-1] == "glm is hot on spark1, spark2"
+    assert (code, hot_everywhere(pair)) == (0, [["glm"], ["glm"]]), lines
+    start_calls = [f"systemctl {word} -- {GLM}" for word in ("reset-failed", "start")]
+    assert calls(pair[1]) == [f"systemctl stop -- {OWN}", *start_calls]
+    assert lines[-1] == "glm is hot on spark1, spark2" and "spark2: stopping own" in lines
     [durations] = [line for line in lines if line.startswith("took: ")]
     assert durations.startswith("took: check ") and durations.count("took") == 1
-    assert "spark2: stopping own" in lines
     assert pair[0].cluster_run.run == pair[1].cluster_run.run
-    assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
+    assert_nobody_switches(pair)
+    # What is hot already is asked for a token and left alone.
+    code, lines = pair[1 - asked_on].switch("glm")
+    assert code == 0 and lines[0].startswith("glm is hot already (")
+    records = [switch_history.load(spark.paths)[0] for spark in pair]
+    assert [record.hot_already for record in records] == [asked_on == 1, asked_on == 0]
+    assert calls(pair[1])[-1] == start_calls[-1]
+    code, lines = pair[asked_on].switch("none")
+    assert (code, hot_everywhere(pair)) == (0, [[], []])
+    members = ("spark1, spark2", "spark2, spark1")[asked_on]
+    assert lines[-1] == f"no model is hot on {members}"
+    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
 
 
-def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_asked_for(pair):
+def test_a_rehearsal_tells_what_would_be_stopped_and_one_host_asks_nobody_for_itself(pair):
+    code, lines = pair[0].switch("glm", "--dry")
+    assert (code, lines[-2:]) == (0, ["spark1: no model up", "spark2: would stop own"])
+    assert [calls(spark) for spark in pair] == [[], []]
+    assert_nobody_switches(pair)
+    pair[1].power_off()
+    code, lines = pair[0].switch("own")
+    assert (code, pair[0].hot) == (0, ["own"]), lines
+
+
+def test_a_model_of_one_member_ends_the_group_on_all_and_each_keeps_how_a_switch_ended(pair):
     assert pair[1].switch("glm")[0] == 0
     pair[0].systemd.unit(OWN, start_ok=False)
-    assert pair[0].switch("own")[0] != 0
-    records = [switch_history.load(spark.paths) for spark in pair]
+    code, lines = pair[0].switch("own")
+    assert (code, hot_everywhere(pair)) == (1, [["glm"], ["glm"]])
+    assert lines[-1] == "the switch to own FAILED; hot again: glm on spark1, glm on spark2"
     # The latest first; on the host where it was asked for it is its operator's own.
-    assert [(record.model, record.code) for record in records[1]][-1] == ("glm", 0)
-    peer_record = records[0][-1]
-    assert peer_record.person == f"{records[1][-1].person} on spark2"
-    assert (peer_record.model, peer_record.code, peer_record.words) == ("glm", 0, "glm is hot")
-    back = records[1][0]
+    of_peer, (back, own) = [switch_history.load(spark.paths) for spark in pair]
+    assert (own.model, own.code) == ("glm", 0)
+    assert of_peer[-1].person == f"{own.person} on spark2"
+    assert (of_peer[-1].model, of_peer[-1].code, of_peer[-1].words) == ("glm", 0, "glm is hot")
     assert (back.model, back.code, back.words) == ("own", 1, "glm is hot")
     assert back.person.endswith(" on spark1")
     # Of `boot: "last"`.
     assert [models_by_boot.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
-
-
-def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
-    pair[0].switch("glm")
-    code, lines = pair[1].switch("glm")
-
-    assert code == 0
-    assert lines[0].startswith("glm is hot already (")
-    assert switch_history.load(pair[1].paths)[0].hot_already
-    assert not switch_history.load(pair[0].paths)[0].hot_already
-    assert calls(pair[1])[-1] == f"systemctl start -- {GLM}"
-
-
-@pytest.mark.parametrize("asked_on", [0, 1])
-def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
-    pair[0].switch("glm")
-    code, lines = pair[asked_on].switch("none")
-
-    assert code == 0
-    assert hot_everywhere(pair) == [[], []]
-    assert lines[-1] == "no model is hot on " + (
-        "spark1, spark2" if not asked_on else "spark2, spark1"
-    )
-    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
+    code, lines = pair[1].switch("own")
+    assert (code, hot_everywhere(pair)) == (0, [[], ["own"]])
+    assert lines[-1].removeprefix("spark2: ") == "own is hot, started in 0 s"
 
 
 def test_none_stops_what_is_up_here_also_without_an_agent(pair):
     pair[1].kill_agent()
     code, lines = pair[1].switch("none")
 
-    assert code == 0, lines
+    assert (code, pair[1].hot) == (0, []), lines
     assert lines[0].endswith("; stopping what is up here only")
-    assert pair[1].hot == []
+
+
+def tell_of_unlike_deploys(pair) -> None:
+    for spark, letter in zip(pair, "ab", strict=True):
+        spark.tell("glm", alike=16 * letter)
 
 
 @pytest.mark.parametrize(
-    ("start_ok", "end"),
+    ("harm", "message"),
     [
-        pytest.param(True, (0, [[], ["own"]], "own is hot, started in 0 s"), id="it starts"),
-        pytest.param(
-            False,
-            (
-                1,
-                [["glm"], ["glm"]],
-                "the switch to own FAILED; hot again: glm on spark2, glm on spark1",
-            ),
-            id="it fails: the cluster is back",
+        (lambda pair: pair[1].tell("glm", memory_gib=500.0), "spark2: glm needs 500.0 GiB"),
+        (lambda pair: pair[1].power_off(), "spark2 (127.0.1.2:7079) does not answer"),
+        (
+            tell_of_unlike_deploys,
+            "the members of pair differ; nothing was stopped. hash of what was deployed for glm: "
+            f"spark1 {'a' * 16}, spark2 {'b' * 16}. Remedy: deploy to all of them, then "
+            "lockstep diff",
         ),
     ],
+    ids=["no memory", "silent", "the launch check"],
 )
-def test_a_model_of_one_member_ends_the_group_on_all(pair, start_ok, end):
-    pair[0].switch("glm")
-    pair[1].systemd.unit(OWN, start_ok=start_ok)
-    code, lines = pair[1].switch("own")
-
-    assert (code, hot_everywhere(pair), lines[-1].removeprefix("spark2: ")) == end
-
-
-def test_a_switch_of_one_host_asks_nobody_while_no_group_is_up(pair):
-    pair[1].power_off()
-    code, lines = pair[0].switch("own")
-
-    assert code == 0, lines
-    assert pair[0].hot == ["own"]
-
-
-def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(pair):
-    pair[1].tell("glm", memory_gib=500.0)
+def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(pair, harm, message):
+    harm(pair)
     code, lines = pair[0].switch("glm")
 
     assert code == 1
-    assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
-    assert pair[1].hot == ["own"]
+    assert message in lines[-1] and "nothing was stopped" in lines[-1]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
-
-
-def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pair):
-    pair[1].power_off()
-    code, lines = pair[0].switch("glm")
-
-    assert code == 1
-    assert f"spark2 (127.0.1.2:{pair[0].port}) does not answer" in lines[-1]
-    assert "nothing was stopped. " in lines[-1] or lines[-1].endswith("nothing was stopped")
-    assert calls(pair[0]) == []
+    assert_nobody_switches(pair)
 
 
 def test_a_member_that_is_switching_is_named_and_left_alone(pair):
     with switch_lock.hold_lock(pair[1].paths.switch_lock, "ben", "own"):
         code, lines = pair[0].switch("glm")
-    assert code == 75
+    assert (code, calls(pair[0])) == (75, [])
     assert "spark2: ben is switching to own" in lines[-1]
-    assert calls(pair[0]) == []
 
 
 def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
@@ -233,50 +190,42 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
     assert hot_everywhere(pair) in ([["glm"], ["glm"]], [[], []])
 
 
-@pytest.mark.parametrize(("model", "hot_models"), [("none", [[], []]), ("own", [[], ["own"]])])
-def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole(
-    pair, monkeypatch, model, hot_models
+@pytest.mark.parametrize(
+    ("model", "hot_models", "state"),
+    [
+        ("none", [[], []], "stopped"),
+        ("own", [[], ["own"]], "stopped"),
+        # What somebody else made hot meanwhile is not started again.
+        ("glm", [["glm"], ["glm"]], "hot"),
+    ],
+)
+def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
+    pair, monkeypatch, model, hot_models, state
 ):
     """The second switch had seen no cluster yet, and would have ended a rank alone."""
-    cluster_switch = new_cluster_switch(pair[1], "ben")
-    outcomes = []
-    after_the_first_plan(
-        cluster_switch, monkeypatch, lambda: outcomes.append(pair[0].switch("glm"))
-    )
-    assert (
-        pair[1].do(
-            cluster_switch.stop_all_clusters
-            if model == "none"
-            else lambda: cluster_switch.switch_to(model)
-        )
-        == 0
-    )
-    assert outcomes[0][0] == 0, outcomes
-    assert hot_everywhere(pair) == hot_models
-    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
+    host, paths = config.load_host(pair[1].paths.models), pair[1].paths
+    cluster_switch = switch_transaction.ClusterSwitch(host, paths, print, "ben")
+    join, runs = cluster_switch._ask_all_to_join, []
+
+    def join_after_the_others_switch(*words):
+        if not runs:
+            assert pair[0].switch("glm")[0] == 0
+            runs.extend(spark.cluster_run.run for spark in pair)
+        return join(*words)
+
+    monkeypatch.setattr(cluster_switch, "_ask_all_to_join", join_after_the_others_switch)
+    if model == "none":
+        code = pair[1].do(cluster_switch.stop_all_clusters)
+    else:
+        code = pair[1].do(lambda: cluster_switch.switch_to(model))
+    assert (code, hot_everywhere(pair)) == (0, hot_models)
+    cluster_runs_now = [(spark.cluster_run.state, spark.cluster_run.run) for spark in pair]
+    assert cluster_runs_now == [(state, run) for run in runs]
+    assert cluster_switch.hot_already == (model == "glm")
+    assert_nobody_switches(pair)
 
 
-def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
-    lines, runs = [], []
-    cluster_switch = new_cluster_switch(pair[1], "ben", lines.append)
-
-    def somebody_else() -> None:
-        assert pair[0].switch("glm")[0] == 0
-        runs.extend(spark.cluster_run.run for spark in pair)
-
-    after_the_first_plan(cluster_switch, monkeypatch, somebody_else)
-    assert pair[1].do(lambda: cluster_switch.switch_to("glm")) == 0
-    assert "glm is hot already" in lines[-1]
-    assert hot_everywhere(pair) == [["glm"], ["glm"]]
-    assert [(spark.cluster_run.state, spark.cluster_run.run) for spark in pair] == [
-        ("hot", run) for run in runs
-    ]
-    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
-
-
-def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
-    pair, monkeypatch
-):
+def test_a_group_that_starts_before_a_switch_has_its_lock_is_ended_as_a_whole(pair, monkeypatch):
     pair[0].switch("glm")
     concerns, questions = cluster_plan.concerns_other_members, []
 
@@ -287,15 +236,6 @@ def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_a
     monkeypatch.setattr(cluster_plan, "concerns_other_members", not_yet)
     assert pair[1].switch("own")[0] == 0
     assert hot_everywhere(pair) == [[], ["own"]]
-
-
-def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair):
-    pair[1].switch("glm")
-    pair[1].switch("none")
-    with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
-        pair[0].do(lambda: new_cluster_switch(pair[0], cluster_runs.WATCH).switch_to("glm"))
-    assert hot_everywhere(pair) == [[], []]
-    assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
 
 def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(pair):
@@ -312,50 +252,40 @@ def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(p
     planner.check_restart("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
     planner.check_restart("glm", states(state="stopped", run="r1", reason="long ago"))
     planner.check_restart("glm", states())
+    with pytest.raises(errors.Problem, match="glm is not started again: it is over"):
+        planner.check_restart("glm", {})
+    off_states = states(state="stopped", run="r2", reason="ben switched to none")
     with pytest.raises(errors.Problem, match="spark2: ben switched to none"):
-        planner.check_restart(
-            "glm", states(state="stopped", run="r2", reason="ben switched to none")
-        )
+        planner.check_restart("glm", off_states)
 
 
-UP = {"ActiveState": "active", "SubState": "running"}
-FAILS = {"start_ok": False}
+UP, FAILS = {"ActiveState": "active", "SubState": "running"}, {"start_ok": False}
 GROUP_FAILS = {GLM: FAILS, SPARE: FAILS}
+NOTHING_STARTS = {**GROUP_FAILS, OWN: {**UP, **FAILS}}
+BACK = "the switch to glm FAILED; hot again: own on spark2"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "code", "hot", "message"),
     [
-        pytest.param(
-            *(GROUP_FAILS, {}, 1, [[], ["own"]]),
-            "the switch to glm FAILED; hot again: own on spark2",
-            id="rank 0 does not start",
-        ),
-        pytest.param(
-            *({}, GROUP_FAILS, 1, [[], ["own"]]),
-            "the switch to glm FAILED; hot again: own on spark2",
-            id="rank 1 does not start",
-        ),
-        pytest.param(
-            *({OWN: UP}, {**GROUP_FAILS, OWN: {**UP, **FAILS}}, 4, [["own"], []]),
+        (GROUP_FAILS, {}, 1, [[], ["own"]], BACK),
+        ({}, GROUP_FAILS, 1, [[], ["own"]], BACK),
+        (
+            *({OWN: UP}, NOTHING_STARTS, 4, [["own"], []]),
             "the switch to glm FAILED; hot again: own on spark1; NOT hot again: own on spark2",
-            id="not everybody gets its model back",
         ),
-        pytest.param(
-            *({}, {**GROUP_FAILS, OWN: {**UP, **FAILS}}, 4, [[], []]),
+        (
+            *({}, NOTHING_STARTS, 4, [[], []]),
             "NO MODEL IS HOT: glm failed; NOT hot again: own on spark2",
-            id="nobody gets one back",
         ),
-        pytest.param(
+        (
             *({}, {GLM: FAILS}, 3, [["glm-fallback"], ["glm-fallback"]]),
             "glm FAILED; its fallback glm-fallback is hot",
-            id="the fallback starts on all",
         ),
     ],
+    ids=["rank 0 fails", "rank 1 fails", "one returns", "none returns", "the fallback starts"],
 )
-def test_when_a_rank_does_not_start_it_is_said_who_has_what(
-    pair, first, second, code, hot, message
-):
+def test_after_a_failed_start_it_is_said_who_has_what(pair, first, second, code, hot, message):
     for spark, units in zip(pair, (first, second), strict=True):
         for unit, fields in units.items():
             spark.systemd.unit(unit, journal=["ERROR no such device"], **fields)
@@ -385,27 +315,21 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     pair[1].systemd.unit(GLM)
     out = work.output()
 
-    assert work.returncode == 1, out
+    assert (work.returncode, hot_everywhere(pair)) == (1, [[], ["own"]]), out
     assert "it ended by itself" in out
+
+
+@pytest.mark.parametrize("by", ["the lease", "systemd"])
+def test_a_killed_switch_is_undone_on_every_member(pair, by):
+    work = one_rank_up(pair)
+    work.kill()
+    if by == "systemd":
+        assert pair[0].switch("--finish", "")[0] == 0
+    else:
+        until(lambda: pair[1].hot == ["own"], "the second member has its model again")
+        parts = cluster_runs.recorded_switch_part
+        until(lambda: not any(parts(spark.paths) for spark in pair), "both let go")
     assert hot_everywhere(pair) == [[], ["own"]]
-
-
-def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
-    work = one_rank_up(pair)
-    work.kill()
-    until(lambda: pair[1].hot == ["own"], "the second member has its model again")
-    until(
-        lambda: not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair),
-        "both let go",
-    )
-    assert pair[0].hot == []
-
-
-def test_systemd_has_a_killed_switch_undone_at_once(pair):
-    work = one_rank_up(pair)
-    work.kill()
-    assert pair[0].switch("--finish", "")[0] == 0
-    assert pair[1].hot == ["own"]
     assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
 
 
@@ -423,12 +347,9 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     work = one_rank_up(pair, 60)
     pair[1].power_off()
     out = work.output()
-    assert work.returncode == 4, out
+    assert (work.returncode, hot_everywhere(pair)) == (4, [["own"], []]), out
     message = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
-    assert message in " ".join(out.split())
-    assert "NO MODEL IS HOT" not in out
-    assert pair[0].hot == ["own"]
-    assert pair[1].hot == []
+    assert message in " ".join(out.split()) and "NO MODEL IS HOT" not in out
 
 
 def test_what_is_starting_ends_although_a_deploy_took_its_model_away(pair):
@@ -443,19 +364,18 @@ def test_what_is_starting_ends_although_a_deploy_took_its_model_away(pair):
     until(lambda: pair[1].hot == ["own"], "its model is back")
 
 
-@pytest.mark.parametrize("late", ["drop", "start", "commit"])
-def test_a_message_that_comes_late_does_not_end_what_a_member_brings_back(pair, late):
+def test_a_message_that_comes_late_does_not_end_what_a_member_brings_back(pair):
     """As it was sent to an agent that was frozen, and reads it once it undoes its part."""
     work = one_rank_up(pair, 60)
     pair[1].systemd.unit(OWN, on_start=5)
     part = {"switch": pair[1].agent_state()["switch"]}
     pair[1].ask("abort", {**part, "reason": "somebody is not heard any more"})
-    with pytest.raises(errors.Problem, match="over here"):
-        pair[1].ask(late, {**part, "model": "glm", "hot": None})
+    for late in ("drop", "start", "commit"):
+        with pytest.raises(errors.Problem, match="over here"):
+            pair[1].ask(late, {**part, "model": "glm", "hot": None})
     until(lambda: pair[1].hot == ["own"], "its model is back")
     out = work.output()
-    assert work.returncode == 4, out
-    assert pair[1].hot == ["own"]
+    assert (work.returncode, pair[1].hot) == (4, ["own"]), out
 
 
 def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
@@ -467,26 +387,4 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     assert message == "it was undone: the cluster agent was restarted"
     work.output()
     assert pair[0].hot == []
-    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
-
-
-def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
-    code, lines = pair[0].switch("glm", "--dry")
-
-    assert code == 0, lines
-    assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
-    assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
-
-
-def test_the_launch_check_names_the_hash_that_differs_and_stops_nothing(pair):
-    pair[0].tell("glm", alike="a" * 16)
-    pair[1].tell("glm", alike="b" * 16)
-    code, lines = pair[0].switch("glm")
-
-    assert code == 1
-    assert lines[-1].endswith(
-        "the members of pair differ; nothing was stopped. hash of what was deployed for glm: "
-        f"spark1 {'a' * 16}, spark2 {'b' * 16}. Remedy: deploy to all of them, then lockstep diff"
-    )
-    assert calls(pair[1]) == []
+    assert_nobody_switches(pair)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from lockstep.onhost.core import atomic_files
 
 
 def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
+    return path.stat().st_mode & 0o7777
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +27,9 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path):
     path.write_text("old and longer")
     path.chmod(0o600)
     earlier_inode = path.stat().st_ino
-    atomic_files.write(path, "new")
-    assert (path.read_text(), mode(path)) == ("new", 0o644)
+    # Bytes that are no text come through.
+    atomic_files.write(path, b"\xff\n".decode("utf-8", "surrogateescape"))
+    assert (path.read_bytes(), mode(path)) == (b"\xff\n", 0o644)
     assert path.stat().st_ino != earlier_inode
     assert list(tmp_path.iterdir()) == [path]
 
@@ -40,7 +40,7 @@ def test_text_is_on_disk_with_its_own_mode_before_it_has_its_name(tmp_path, monk
     looks = []
 
     def sync(fd):
-        looks.append((path.read_text(), os.pread(fd, 9, 0), stat.S_IMODE(os.fstat(fd).st_mode)))
+        looks.append((path.read_text(), os.pread(fd, 9, 0), os.fstat(fd).st_mode & 0o7777))
 
     monkeypatch.setattr(os, "fsync", sync)
     os.umask(0)
@@ -55,14 +55,7 @@ def test_a_missing_folder_is_as_private_as_the_file(tmp_path, of_file, of_folder
     assert mode(tmp_path / "made/here") == of_folder
 
 
-def test_an_owner_by_name_or_id(tmp_path, monkeypatch):
-    owners = []
-    monkeypatch.setattr(atomic_files.shutil, "chown", lambda path, *owner: owners.append(owner))
-    atomic_files.write(tmp_path / "file", "", owner=("lockstep", 0))
-    assert owners == [("lockstep", 0)]
-
-
-def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
+def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(LookupError):
@@ -71,27 +64,22 @@ def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
         atomic_files.write_json(path, {"a": object()})
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+    # An owner may be given by name or by id.
+    owners = []
+    monkeypatch.setattr(atomic_files.shutil, "chown", lambda path, *owner: owners.append(owner))
+    atomic_files.write(path, "", owner=("lockstep", 0))
+    assert owners == [("lockstep", 0)]
 
 
 def test_a_link_is_replaced_and_its_target_untouched(tmp_path):
-    (tmp_path / "target").write_text("theirs")
-    (tmp_path / "link").symlink_to("target")
-    atomic_files.write(tmp_path / "link", "ours")
-    assert not (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_text() == "theirs"
-
-
-def test_bytes_that_are_no_text_come_through(tmp_path):
-    atomic_files.write(tmp_path / "file", b"\xff\n".decode("utf-8", "surrogateescape"))
-    assert (tmp_path / "file").read_bytes() == b"\xff\n"
-
-
-def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     link = tmp_path / "current"
-    for target in ("one", "two"):
+    (tmp_path / "one").write_text("theirs")
+    for target in ("two", "one"):
         atomic_files.replace_link(link, target)
         assert str(link.readlink()) == target
-    assert [path.name for path in tmp_path.iterdir()] == ["current"]
+    atomic_files.write(link, "ours")
+    assert not link.is_symlink() and (tmp_path / "one").read_text() == "theirs"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["current", "one"]
 
 
 def test_a_document_and_one_that_cannot_be_read_which_is_none(tmp_path):

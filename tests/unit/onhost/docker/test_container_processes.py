@@ -1,11 +1,12 @@
-"""The processes of a container of ours, by the kernel's word alone."""
+"""Containers of ours: their processes, their end by Docker or without, and a silent daemon."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
-from onhost_fakes import let_the_kernel_kill, put_in_container
+from onhost_fakes import FakeDocker, let_the_kernel_kill, put_in_container
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
@@ -16,15 +17,33 @@ from lockstep.onhost.docker.container_processes import (
 )
 
 
-def test_each_container_has_a_slice_of_its_own_below_that_of_all() -> None:
+@pytest.fixture
+def paths(tmp_path):
+    return layout.Paths(tmp_path)
+
+
+@pytest.fixture
+def docker(paths):
+    paths.docker_socket.parent.mkdir(parents=True)
+    docker = FakeDocker(paths.docker_socket)
+    docker.containers["vllm-qwen36"] = "x"
+    yield docker
+    docker.close()
+
+
+def test_each_container_has_a_slice_of_its_own_below_that_of_all(paths):
     names = ["vllm-qwen36", "vllm_qwen36", "vllm", "vllm-qwen36-fallback"]
     assert len({slice_of(name) for name in names}) == len(names)
     # One level for each "-" of a slice's name.
     assert slice_of("vllm-qwen36-fallback") == "system-lockstep-vllm.qwen36.fallback.slice"
+    # Docker may keep its groups beside systemd's.
+    group = paths.groups_of_units.parent / slice_of("vllm") / "0123"
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text("14\n")
+    assert process_ids_of_container("vllm", paths) == [14]
 
 
-def test_its_processes_are_found_and_no_other_s(tmp_path: Path) -> None:
-    paths = layout.Paths(tmp_path)
+def test_its_processes_are_found_and_no_other_s(paths, monkeypatch):
     assert process_ids_of_container("vllm", paths) == process_ids_of_container(None, paths) == []
     put_in_container(paths, "vllm-qwen36", 12, 11)
     put_in_container(paths, "vllm", 13)
@@ -32,45 +51,25 @@ def test_its_processes_are_found_and_no_other_s(tmp_path: Path) -> None:
     put_in_container(paths, "vllm-qwen36")
     assert process_ids_of_container("vllm-qwen36", paths) == []
 
-
-def test_docker_may_keep_its_groups_beside_systemd_s(tmp_path: Path) -> None:
-    paths = layout.Paths(tmp_path)
-    group = paths.groups_of_units.parent / slice_of("vllm") / "0123"
-    group.mkdir(parents=True)
-    (group / "cgroup.procs").write_text("14\n")
-    assert process_ids_of_container("vllm", paths) == [14]
-
-
-def test_a_group_that_ends_while_it_is_read_has_no_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = layout.Paths(tmp_path)
-    put_in_container(paths, "vllm", 15)
-
     def fail_to_read(*_: object, **__: object) -> str:
         raise OSError(19, "No such device")
 
+    # A group may end while it is read.
     monkeypatch.setattr(Path, "read_text", fail_to_read)
     assert process_ids_of_container("vllm", paths) == []
 
 
-def test_the_kernel_is_told_to_kill_all_that_is_in_a_container_and_nothing_else(
-    tmp_path: Path,
-) -> None:
-    paths = layout.Paths(tmp_path)
+def test_the_kernel_is_told_to_kill_all_that_is_in_a_container_and_nothing_else(paths):
     assert kill_processes("vllm", paths, 0) == []
     put_in_container(paths, "vllm", 16)
     put_in_container(paths, "vllm-qwen36", 17)
     with pytest.raises(errors.Problem, match="processes 16 of container vllm are alive 0 s after"):
         kill_processes("vllm", paths, 0)
-    killed_groups = [file.parent.name for file in tmp_path.rglob("cgroup.kill")]
+    killed_groups = [file.parent.name for file in paths.root.rglob("cgroup.kill")]
     assert killed_groups == [slice_of("vllm")]
 
 
-def test_a_unit_s_container_is_ended_where_docker_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths = layout.Paths(tmp_path)
+def test_a_unit_s_container_is_ended_where_docker_is_gone(paths, monkeypatch, capsys):
     killed_groups = let_the_kernel_kill(monkeypatch)
     put_in_container(paths, "vllm", 18)
     assert stop_container.main(["vllm"], paths) == 0
@@ -79,3 +78,40 @@ def test_a_unit_s_container_is_ended_where_docker_is_gone(
     # Whether one of an earlier deploy lives, nobody knows then.
     with pytest.raises(docker_api.DockerUnreachable):
         stop_container.main(["vllm"], paths)
+
+
+def test_a_container_is_stopped_until_its_name_is_free(docker, paths, capsys):
+    docker.deaf_removals = 2  # `docker run --rm` is removing it at the same moment
+    assert stop_container.main(["vllm-qwen36"], paths) == 0
+    assert docker.containers == {}
+    assert capsys.readouterr().out == "lockstep: container vllm-qwen36 is gone\n"
+    # Where there is none it has nothing to do, and says nothing.
+    assert stop_container.main(["vllm-qwen36"], paths) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_container_that_stays_is_an_error_and_one_of_others_is_left_alone(docker, paths):
+    docker.deaf_removals = 10_000
+    with pytest.raises(errors.Problem, match=r"still there .* after it was killed. Remedy"):
+        stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3, paths)
+    docker.containers["open-webui"] = "ghcr.io/open-webui/open-webui:ollama"
+    docker.foreign, docker.deaf_removals = {"open-webui"}, 0
+    with pytest.raises(errors.Problem, match="open-webui is not Lockstep's"):
+        stop_container.main(["open-webui"], paths)
+    assert "open-webui" in docker.containers
+
+
+@pytest.mark.parametrize(
+    ("state", "remedy"), [("absent", "start"), ("refuses", "start"), ("hangs", "restart")]
+)
+def test_a_daemon_that_hangs_is_restarted_and_an_absent_one_started(tmp_path, state, remedy):
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        if state != "absent":
+            daemon.bind(str(path))
+        if state == "hangs":
+            daemon.listen()
+        with pytest.raises(docker_api.DockerUnreachable) as problem:
+            docker_api.Docker(path, timeout=0.05).running_containers()
+    assert f"Remedy: sudo systemctl {remedy} docker" in str(problem.value)
+    assert ("a hot model" in str(problem.value)) == (remedy == "restart")

@@ -1,16 +1,65 @@
-"""An engine that is asked to end: by itself where it can, killed where it waits for its clients."""
+"""Steps of a model's unit: a start that is stopped, the end of its engine, and what comes last."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from a_disk import Disk
+from onhost_fakes import REPOSITORY, begin_boot, host_root
 
-from lockstep.onhost.engine import exec_stop
+from lockstep.onhost import __main__
+from lockstep.onhost.core import errors
+from lockstep.onhost.engine import exec_stop, exec_stop_post, start_check_sigterm
+from lockstep.onhost.records import models_by_boot
+from lockstep.onhost.system import disk_read_ahead
+
+CHECK = f"""
+import sys; sys.path.insert(0, {str(REPOSITORY)!r})
+import time
+from lockstep.onhost.engine import start_check_sigterm
+start_check_sigterm.exit_check_on_sigterm(int(sys.argv[1]))
+start_check_sigterm.register_program_after_stop(["echo", "left behind"])
+print("waiting", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("systemd", "code", "output"),
+    [(os.getpid(), 0, "left behind\n"), (1, 1, "")],
+    ids=["ours", "another"],
+)
+def test_who_sent_the_signal_decides_how_a_check_of_a_start_ends(systemd, code, output):
+    argv = [sys.executable, "-IS", "-c", CHECK, str(systemd)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(180) == code
+        assert process.stdout.read() == output
+
+
+@pytest.mark.parametrize(
+    ("word", "is_armed"), [("cluster", True), ("gate", True), ("ready", True), ("minimum", False)]
+)
+def test_the_checks_of_a_start_arm_it_before_anything_else(monkeypatch, word, is_armed):
+    steps: list[str] = []
+
+    def import_module(name: str) -> SimpleNamespace:
+        steps.append("imported")
+        return SimpleNamespace(main=lambda argv: 0)
+
+    monkeypatch.setattr(start_check_sigterm, "exit_check_on_sigterm", lambda: steps.append("armed"))
+    monkeypatch.setattr(__main__.importlib, "import_module", import_module)
+    monkeypatch.setattr(sys, "argv", ["lockstep", word])
+    assert __main__.main() == 0
+    assert steps == (["armed", "imported"] if is_armed else ["imported"])
+
 
 # Ends with 7 when it is asked, unless it is to wait for its clients.
 ENGINE = """
@@ -21,41 +70,27 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def engine(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-IS", "-c", ENGINE, request.param]
+@pytest.mark.parametrize(
+    ("engine", "words", "code", "message"),
+    [
+        ("free", ("--within", "60"), 7, ""),
+        (
+            *("waits", ("--within", "0.2"), -signal.SIGKILL),
+            "lockstep end: killed, for it had not ended 0.2 s after it was asked",
+        ),
+        # systemd has asked it, so it is not asked again.
+        ("free", ("--within", "0.2", "--asked"), -signal.SIGKILL, "lockstep end: killed"),
+    ],
+    ids=["ends by itself", "waits for its clients", "was asked"],
+)
+def test_an_engine_is_asked_to_end_and_then_killed(capsys, engine, words, code, message):
+    argv = [sys.executable, "-IS", "-c", ENGINE, engine]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "up\n"
-        yield process
-        process.kill()
-
-
-@pytest.fixture
-def end_program(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The output of the program, which must end well."""
-
-    def run(*words: str) -> str:
-        assert exec_stop.main(list(words)) == 0
-        return capsys.readouterr().out
-
-    return run
-
-
-@pytest.mark.parametrize("engine", ["free"], indirect=True)
-def test_an_engine_that_ends_when_it_is_asked_is_left_alone(
-    engine: subprocess.Popen[str], end_program: Callable[..., str]
-) -> None:
-    assert end_program("--within", "60", str(engine.pid)) == ""
-    assert engine.wait() == 7
-
-
-@pytest.mark.parametrize("engine", ["waits"], indirect=True)
-def test_an_engine_that_waits_for_its_clients_is_killed(
-    engine: subprocess.Popen[str], end_program: Callable[..., str]
-) -> None:
-    output = end_program("--within", "0.2", str(engine.pid))
-    assert output.startswith("lockstep end: killed, for it had not ended 0.2 s after it was asked")
-    assert engine.wait() == -signal.SIGKILL
+        assert process.stdout.readline() == "up\n"
+        assert exec_stop.main([*words, str(process.pid)]) == 0
+        output = capsys.readouterr().out
+        assert output.startswith(message) and bool(output) == bool(message)
+        assert process.wait() == code
 
 
 HOLDER = """
@@ -67,13 +102,10 @@ time.sleep(60)
 """
 
 
-def test_shared_memory_of_an_engine_that_is_killed_is_taken_back() -> None:
+def test_shared_memory_of_an_engine_that_is_killed_is_taken_back():
     """By Python's own tracker, which systemd would kill with the rest of the unit."""
-    argv = [sys.executable, "-c", HOLDER]
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as child:
-        assert child.stdout is not None
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLDER], **streams) as child:
         segment = Path("/dev/shm", child.stdout.readline().strip())
         assert segment.exists()
         # In this process, for systemd is as quick to kill the rest.
@@ -81,19 +113,28 @@ def test_shared_memory_of_an_engine_that_is_killed_is_taken_back() -> None:
         assert not segment.exists()
 
 
-@pytest.mark.parametrize("engine", ["free"], indirect=True)
-def test_an_engine_that_systemd_has_asked_is_not_asked_again(
-    engine: subprocess.Popen[str], end_program: Callable[..., str]
-) -> None:
-    assert "killed" in end_program("--within", "0.2", "--asked", str(engine.pid))
-    assert engine.wait() == -signal.SIGKILL
-
-
-def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do(
-    end_program: Callable[..., str],
-) -> None:
+def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do(capsys):
     with subprocess.Popen(["true"]) as child:
         child.wait()
-    assert end_program("--within", "60", str(child.pid)) == ""
+    assert exec_stop.main(["--within", "60", str(child.pid)]) == 0
     # systemd leaves $MAINPID out then.
-    assert end_program("--within", "60") == ""
+    assert exec_stop.main(["--within", "60"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_unit_that_ended_while_it_loaded_leaves_nothing(tmp_path, capsys):
+    paths = host_root(tmp_path / "root", {})
+    for words in ([], ["ended"], ["noted", "qwen"]):
+        assert exec_stop_post.main(words, paths) == errors.EXIT_USAGE
+        assert "usage: boots ended MODEL" in capsys.readouterr().err
+        assert not paths.boots.exists()
+    disk = Disk(paths)
+    device = paths.root.stat().st_dev
+    disk_read_ahead.raise_read_ahead("qwen", [device], paths, pytest.fail)
+    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.STARTING)
+    assert exec_stop_post.main(["ended", "mistral"], paths) == errors.EXIT_DONE
+    assert disk.kib == disk_read_ahead.RAISED_KIB
+    assert exec_stop_post.main(["ended", "qwen"], paths) == errors.EXIT_DONE
+    assert disk.kib == 128 and not paths.read_ahead.exists()
+    begin_boot(paths, "2")
+    assert models_by_boot.cut_off_boot(paths) is None

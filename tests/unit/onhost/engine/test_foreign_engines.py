@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from onhost_fakes import FakeSystemd
 
-from lockstep.onhost.engine import foreign_engines
+from lockstep.onhost.engine import foreign_engines, foreign_unit_command_line
 from lockstep.recipes import adopted_recipe
 
 WAYS = {name: [list(way) for way in unit_ways] for name, unit_ways in adopted_recipe.ways().items()}
@@ -35,8 +36,6 @@ ExecStart=/x/vllm serve %I --port ${PORT} --name %i --note ${NOTE} --key2 $TOKEN
 }
 
 
-#: Where the file of variables is.
-FILE: list[Path] = []
 VARIABLES = """\
 PORT = 8002
 NOTE="a  b"
@@ -45,55 +44,25 @@ QUIET=sk-abcdefghijklmnopqrst
 """
 
 
-@pytest.fixture(autouse=True)
-def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A systemd with these units."""
-    FILE[:] = [tmp_path / "engine.env"]
-    FILE[0].write_text(VARIABLES)
-
+@pytest.fixture
+def units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """Units of others on a host whose systemd has these, by name."""
+    (tmp_path / "engine.env").write_text(VARIABLES)
     systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
     for name, text in UNITS.items():
         lines = text.replace("\\\n", "").replace("'", "").splitlines()
         fields = dict(line.partition("=")[::2] for line in lines if line.startswith("E"))
         fields["ExecStart"] = f"{{ argv[]={fields['ExecStart']} ; }}"
         if fields.pop("EnvironmentFile", ""):
-            fields["EnvironmentFiles"] = [
-                f"{FILE[0]} (ignore_errors=yes)",
-                "/nonexistent/at-all (ignore_errors=yes)",
-            ]
+            files = (tmp_path / "engine.env", "/nonexistent/at-all")
+            fields["EnvironmentFiles"] = [f"{file} (ignore_errors=yes)" for file in files]
         systemd.unit(name, ActiveState="active", file=text, **fields)
     # An empty line of a script, as systemd shows it: before the properties that every unit has.
     systemd.unit("a-script.service", ExecStart="{ argv[]=/bin/sh -c true\n\ntrue ; }")
+    return {unit.name: unit for unit in foreign_engines._units(WAYS)}
 
 
-class Docker:
-    """A daemon with two containers, one of ours."""
-
-    def request_json(self, method: str, path: str, query: object = None) -> Any:
-        if path == "/containers/json":
-            return [
-                {"Id": "1", "Names": ["/chat"], "Labels": {}},
-                {"Id": "2", "Names": ["/vllm-qwen"], "Labels": {"lockstep.unit": "vllm-qwen"}},
-            ]
-        if path.startswith("/images/"):
-            return {"Config": {"Env": ["PATH=/usr/bin"]}}
-        assert path == "/containers/1/json", "ours was asked about"
-        config = {
-            "Entrypoint": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
-            "Cmd": ["--model", "org/Chat", "--hf-token=hf_x"],
-            "Env": ["PATH=/usr/bin", "VLLM_API_KEY=sk-x", "A=b"],
-            "Image": "vllm/vllm-openai:v0.9",
-        }
-        mounts = [
-            {"Type": "bind", "Source": "/srv/llm", "Destination": "/models"},
-            {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "Destination": "/cache"},
-        ]
-        container = {"Name": "/chat", "Image": "sha256:x", "State": {"Running": False}}
-        return {**container, "Config": config, "Mounts": mounts}
-
-
-def test_a_unit_is_found_with_its_quotes_and_without_its_secrets() -> None:
-    units = {unit.name: unit for unit in foreign_engines._units(WAYS)}
+def test_a_unit_is_found_with_its_quotes_and_without_its_secrets(units) -> None:
     assert units.keys() == {"mine.service", "shell.service", "named@org-Model.service"}
     own_unit = units["mine.service"]
     assert own_unit.argv == (
@@ -103,10 +72,8 @@ def test_a_unit_is_found_with_its_quotes_and_without_its_secrets() -> None:
     assert own_unit.environment == {"VLLM_LOGGING_LEVEL": "INFO"}
     assert own_unit.withheld == ("HF_TOKEN", "HTTPS_PROXY", "--api-key")
     assert units["shell.service"].argv == ("llama-server", "-m", "/x.gguf")
-
-
-def test_an_instance_of_a_template_is_found_with_its_name_and_its_file_of_variables() -> None:
-    (instance,) = [unit for unit in foreign_engines._units(WAYS) if "@" in unit.name]
+    # An instance of a template, with its name and its file of variables.
+    instance = units["named@org-Model.service"]
     assert instance.argv == (
         *("vllm", "serve", "org/Model", "--port", "8002", "--name", "org-Model"),
         *("--note", "a  b", "--seed", "7", "$5"),
@@ -117,8 +84,65 @@ def test_an_instance_of_a_template_is_found_with_its_name_and_its_file_of_variab
 
 
 def test_a_container_of_somebody_elses_is_found() -> None:
-    [chat] = foreign_engines._containers(Docker(), WAYS)  # type: ignore[arg-type]
+    config = {
+        "Entrypoint": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+        "Cmd": ["--model", "org/Chat", "--hf-token=hf_x"],
+        "Env": ["PATH=/usr/bin", "VLLM_API_KEY=sk-x", "A=b"],
+        "Image": "vllm/vllm-openai:v0.9",
+    }
+    mounts = [
+        {"Type": "bind", "Source": "/srv/llm", "Destination": "/models"},
+        {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "Destination": "/cache"},
+    ]
+    container = {"Name": "/chat", "Image": "sha256:x", "State": {"Running": False}}
+    answers = {
+        "/containers/json": [
+            {"Id": "1", "Names": ["/chat"], "Labels": {}},
+            # Ours is not asked about.
+            {"Id": "2", "Names": ["/vllm-qwen"], "Labels": {"lockstep.unit": "vllm-qwen"}},
+        ],
+        "/containers/1/json": {**container, "Config": config, "Mounts": mounts},
+        "/images/sha256:x/json": {"Config": {"Env": ["PATH=/usr/bin"]}},
+    }
+    docker = SimpleNamespace(request_json=lambda method, path, query=None: answers[path])
+    [chat] = foreign_engines._containers(docker, WAYS)  # type: ignore[arg-type]
     assert chat.argv == ("vllm", "serve", "--model", "org/Chat")
     assert chat.environment == {"A": "b"} and chat.withheld == ("VLLM_API_KEY", "--hf-token")
     assert chat.image == "vllm/vllm-openai:v0.9" and not chat.running
     assert chat.mounts == {"/models": "/srv/llm"}
+
+
+@pytest.mark.parametrize(
+    ("line", "unit", "words"),
+    [
+        ("-/x/vllm serve 'a b'", "x.service", ["/x/vllm", "serve", "a b"]),
+        ("/x %i %I %p %%", "e@a-b.service", ["/x", "a-b", "a/b", "e", "%"]),
+        ("/x %n %N", "e@a-b.service", ["/x", "e@a-b.service", "e@a-b"]),
+        (r"/x %I", r"e@a\x2db-c.service", ["/x", "a-b/c"]),
+        ("/x $MORE ${MORE} x${ONE}y", "x.service", ["/x", "a", "b", "a b", "x1y"]),
+        ("/x $NONE ${NONE}", "x.service", ["/x", ""]),
+        ("/x $$ONE ${SECRET} $SECRET", "x.service", ["/x", "$ONE", "${SECRET}", "$SECRET"]),
+        # The last start counts, and lines may be continued.
+        ("/a\nExecStart=\nExecStart=/b \\\n  --c", "x.service", ["/b", "--c"]),
+        ("", "x.service", []),
+    ],
+)
+def test_specifiers_and_variables_of_a_command_line_are_filled_in(line, unit, words) -> None:
+    text, is_secret = f"[Service]\nExecStart={line}\n", {"SECRET"}.__contains__
+    variables = {"MORE": "a b", "ONE": "1", "SECRET": "hf_x"}
+    assert foreign_unit_command_line.argv(text, unit, variables, is_secret) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "variables"),
+    [
+        ("# A=no\n; B=no\n\nA=\"b  c\"\nB='d e'\nC = f g\n", {"A": "b  c", "B": "d e", "C": "f g"}),
+        ("A=one \\\ntwo\nno pair\n", {"A": "one two"}),
+        ("A=b=c\nA=d\n", {"A": "d"}),
+    ],
+)
+def test_a_file_of_variables_wins_and_one_that_is_not_there_is_none(tmp_path, text, variables):
+    (tmp_path / "1.env").write_text(text)
+    files = f"{tmp_path}/*.env (ignore_errors=no)\n/nonexistent/x (ignore_errors=yes)"
+    state = {"Environment": 'A=1 "Z=x y"', "EnvironmentFiles": files}
+    assert foreign_unit_command_line.variables(state) == {"Z": "x y", **variables}

@@ -7,33 +7,31 @@ import sys
 
 import pytest
 from a_model import about
-from onhost_fakes import FakeDocker, host_root, write_models
+from a_probe import program
+from onhost_fakes import FakeDocker, host_root
 
 from lockstep.onhost.core import config, errors, runner
 from lockstep.onhost.engine import gpu_holders
 
 SYNC, OURS = "a" * 64, "b" * 64
-VLLM = about(unit="vllm.service")
 
 
 class Spark:
     """A host whose driver names processes; `shows` says which."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
-        self.paths = host_root(tmp_path / "root", {"qwen": VLLM})
+        self.paths = host_root(tmp_path / "root", {"qwen": about(unit="vllm.service")})
         self.docker = FakeDocker(self.paths.docker_socket)
         self.docker.answers["/containers/json"] = [
             {"Id": SYNC, "Names": ["/vllm-qwen36-35b-a3b"], "Image": "vllm/vllm-openai:v0.28.0"},
             {"Id": OURS, "Names": ["/sglang"], "Image": "x", "Labels": {"lockstep.unit": "sglang"}},
         ]
-        self.program = tmp_path / "bin/nvidia-smi"
-        self.program.parent.mkdir()
+        self.bin = tmp_path / "bin"
         self.does("exit 0")
-        monkeypatch.setenv("PATH", f"{self.program.parent}:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", f"{self.bin}:/usr/bin:/bin")
 
     def does(self, script: str) -> None:
-        self.program.write_text(f"#!/bin/sh\n{script}\n")
-        self.program.chmod(0o755)
+        program(self.bin, "nvidia-smi", script)
 
     def process(self, pid: int, group: str, *argv: str) -> None:
         folder = self.paths.proc / str(pid)
@@ -66,12 +64,11 @@ def test_the_container_that_nvidia_sync_starts_is_named_with_its_app(spark, grou
 
 
 def test_processes_of_one_unit_are_one_and_the_largest_comes_first(spark):
+    ollama = "/usr/local/bin/ollama"
     for pid in (5, 6):
-        spark.process(pid, "/system.slice/ollama.service", "/usr/local/bin/ollama", "runner")
+        spark.process(pid, "/system.slice/ollama.service", ollama, "runner")
     spark.process(7, "/user.slice/user-1000.slice/session-3.scope", "python3", "/home/x/train.py")
-    assert spark.shows(
-        "7, python3, 1024", "5, /usr/local/bin/ollama, 20480", "6, /usr/local/bin/ollama, 20480"
-    ) == [
+    assert spark.shows("7, python3, 1024", *(f"{pid}, {ollama}, 20480" for pid in (5, 6))) == [
         "ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`, then `ollama stop MODEL`, "
         "or `sudo systemctl stop ollama.service`",
         "python3, process 7 holds 1.0 GiB on the GPU: `sudo kill 7`",
@@ -79,80 +76,67 @@ def test_processes_of_one_unit_are_one_and_the_largest_comes_first(spark):
 
 
 @pytest.mark.parametrize(
-    ("argv", "program_name"),
+    ("argv", "used_mib", "program_name", "matters"),
     [
-        (("python3", "/home/x/ComfyUI/main.py"), "ComfyUI"),
-        (("/opt/llama.cpp/build/bin/llama-server", "-m", "x.gguf"), "llama.cpp"),
-        (("/home/x/.lmstudio/bin/lms", "server"), "LM Studio"),
-        (("python3", "-m", "sglang.launch_server"), "SGLang"),
-        (("sglang::scheduler",), "SGLang"),
-        (("/home/x/venv/bin/vllm", "serve", "org/model"), "vLLM"),
-        (("trtllm-serve", "x"), "TensorRT-LLM"),
-        (("python3", "kokoro_server.py"), "a text-to-speech engine"),
+        ("python3 /home/x/ComfyUI/main.py", "512", "(ComfyUI)", True),
+        ("/opt/llama.cpp/build/bin/llama-server -m x.gguf", "512", "(llama.cpp)", True),
+        ("/home/x/.lmstudio/bin/lms server", "512", "(LM Studio)", True),
+        ("python3 -m sglang.launch_server", "512", "(SGLang)", True),
+        ("sglang::scheduler", "512", "(SGLang)", True),
+        ("/home/x/venv/bin/vllm serve org/model", "512", "(vLLM)", True),
+        ("trtllm-serve x", "512", "(TensorRT-LLM)", True),
+        ("python3 kokoro_server.py", "512", "(a text-to-speech engine)", True),
+        # Of others only what is large matters beside a model.
+        ("/usr/bin/gnome-shell", "700", "", False),
+        ("/usr/bin/dgx-manager", "3300", "", False),
+        ("python3 train.py", "4096", "", True),
+        ("python3 -m ipykernel_launcher", "[N/A]", "", False),
     ],
 )
-def test_engines_that_people_run_are_known(spark, argv, program_name):
-    spark.process(9, "/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", *argv)
-    (line,) = spark.shows(f"9, {argv[0]}, 512")
-    assert f"({program_name})" in line and line.endswith("`sudo kill 9`")
-    assert spark.foreign()[0].is_worth_report
-
-
-@pytest.mark.parametrize(
-    ("argv", "used_mib", "matters"),
-    [
-        (("/usr/bin/gnome-shell",), "700", False),
-        (("/usr/bin/dgx-manager",), "3300", False),
-        (("python3", "train.py"), "4096", True),
-        (("python3", "-m", "ipykernel_launcher"), "[N/A]", False),
-    ],
-)
-def test_only_engines_and_what_is_large_matter_beside_a_model(spark, argv, used_mib, matters):
-    spark.process(9, "/system.slice/x.service", *argv)
-    assert spark.shows(f"9, {argv[0]}, {used_mib}")
+def test_engines_that_people_run_are_known(spark, argv, used_mib, program_name, matters):
+    group = "/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope"
+    spark.process(9, group, *argv.split())
+    (line,) = spark.shows(f"9, {argv.split()[0]}, {used_mib}")
+    assert program_name in line and line.endswith("`sudo kill 9`")
     assert spark.foreign()[0].is_worth_report is matters
 
 
-def test_ours_are_not_among_them(spark):
+def test_ours_are_not_among_them(spark, monkeypatch):
+    monkeypatch.setattr(gpu_holders.layout, "Paths", lambda: spark.paths)
     spark.process(1, "/system.slice/vllm.service", "VLLM::EngineCore")
     spark.process(2, f"/system.slice/docker-{OURS}.scope", "sglang::scheduler")
     spark.process(3, "/system.slice/lockstep-job-engine.service", "python3")
-    assert spark.shows("1, v, 9000", "2, s, 9000", "3, p, 9000") == []
+    spark.process(4, "/system.slice/ollama.service", "ollama")
+    names = [line[:14] for line in spark.shows("1, v, 9", "2, s, 9", "3, p, 9", "4, o, 9")]
+    assert names == ["ollama.service"]
+    assert len(gpu_holders.deployed_host_sentences(None)) == 1
     # Until the first deploy only a container's label says so.
-    assert [holder.place for holder in gpu_holders.foreign_holders(None, spark.paths)] == [
-        "vllm.service"
-    ]
-
-
-def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):
+    spark.paths.models.rename(spark.paths.models.with_name("later"))
+    assert len(gpu_holders.deployed_host_sentences(None)) == 2
+    # What may be ours is not accused while Docker is silent.
+    spark.paths.models.with_name("later").rename(spark.paths.models)
     spark.docker.close()
     spark.paths.docker_socket.unlink(missing_ok=True)
-    spark.process(71, f"/system.slice/docker-{OURS}.scope", "python3")
-    spark.process(72, "/system.slice/ollama.service", "ollama")
-    assert [show[:14] for show in spark.shows("71, p, 1024", "72, o, 1024")] == ["ollama.service"]
+    assert [holder.place for holder in spark.foreign()] == ["ollama.service"]
 
 
-@pytest.mark.parametrize("used_mib", ["[N/A]", "N/A", "[Not Supported]", "Not Supported", ""])
-def test_a_size_that_the_driver_does_not_tell_is_unknown(spark, used_mib):
-    spark.process(5, "/system.slice/ollama.service", "ollama")
-    (line,) = spark.shows(f"5, /usr/local/bin/ollama, {used_mib}")
-    assert line.startswith("ollama.service (Ollama) holds memory of unknown size on the GPU: ")
+UNKNOWN_SIZE = "a, process 47 holds memory of unknown size on the GPU: `sudo kill 47`"
+SIZES = ("[N/A]", "N/A", "[Not Supported]", "Not Supported", "")
 
 
-@pytest.mark.parametrize("line", ["", "No running processes found", "[N/A], [N/A], [N/A]"])
-def test_lines_that_name_no_process_name_nobody(spark, line):
-    assert spark.shows(line) == []
-
-
-def test_a_process_that_is_gone_is_named_as_the_driver_does(spark):
-    assert spark.shows("4711, /opt/a, b, 2048") == [
-        "a, b, process 4711 holds 2.0 GiB on the GPU: `sudo kill 4711`"
-    ]
-
-
-def test_without_a_driver_nobody_is_named(spark):
-    spark.program.unlink()
-    assert spark.foreign() == []
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", None),
+        ("No running processes found", None),
+        ("[N/A], [N/A], [N/A]", None),
+        # A process that is gone is named as the driver does.
+        ("47, /opt/a, b, 2048", "a, b, process 47 holds 2.0 GiB on the GPU: `sudo kill 47`"),
+        *((f"47, /opt/a, {size}", UNKNOWN_SIZE) for size in SIZES),
+    ],
+)
+def test_a_line_may_name_no_process_or_no_size(spark, line, message):
+    assert spark.shows(line) == ([message] if message else [])
 
 
 def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
@@ -164,6 +148,8 @@ def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
     spark.does("echo NVIDIA-SMI has failed; exit 9")
     (line,) = gpu_holders.foreign_holder_sentences(host, spark.paths)
     assert "(nvidia-smi ended with 9: NVIDIA-SMI has failed)" in line
+    (spark.bin / "nvidia-smi").unlink()
+    assert spark.foreign() == []
 
 
 def test_a_program_that_cannot_be_killed_is_not_waited_for(monkeypatch):
@@ -181,13 +167,3 @@ def test_a_program_that_cannot_be_killed_is_not_waited_for(monkeypatch):
     assert child.poll() is None
     subprocess.Popen.send_signal(child, 9)
     child.wait(10)
-
-
-def test_the_reader_answers_before_and_after_a_deploy(spark, monkeypatch):
-    monkeypatch.setattr(gpu_holders.layout, "Paths", lambda: spark.paths)
-    spark.process(1, "/system.slice/vllm.service", "python3")
-    spark.shows("1, python3, 9000")
-    assert gpu_holders.deployed_host_sentences(None) == []
-    spark.paths.models.unlink()
-    assert len(gpu_holders.deployed_host_sentences(None)) == 1
-    write_models(spark.paths, {"qwen": VLLM})

@@ -65,15 +65,9 @@ def plans() -> Iterator[Plan]:
             for _ in range(random.randint(0, 3))
         )
         ends = random.choice(ENDS)
-        yield Plan(
-            shards,
-            needs / shards,
-            disk_gib_s,
-            random.uniform(3, TOTAL_GIB - needs),
-            falls,
-            ends,
-            1.0 if ends == "ready" else random.random(),
-        )
+        held_gib = random.uniform(3, TOTAL_GIB - needs)
+        end_share = 1.0 if ends == "ready" else random.random()
+        yield Plan(shards, needs / shards, disk_gib_s, held_gib, falls, ends, end_share)
 
 
 class Host:
@@ -82,14 +76,11 @@ class Host:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: layout.Paths = host_root(root, {})
         self.disk = Disk(self.paths)
-        self.files = write_checkpoint(self.paths, 20)
-        self.inodes = [open_files.inode_of(file) for file in self.files]
+        self.inodes = [open_files.inode_of(file) for file in write_checkpoint(self.paths, 20)]
         monkeypatch.setattr(unified_memory, "memory", lambda _: self.memory())
-        monkeypatch.setattr(
-            unified_memory, "drop_and_compact_cache", lambda *_: self.drop(range(20))
-        )
+        monkeypatch.setattr(unified_memory, "drop_and_compact_cache", self.drop_all)
         monkeypatch.setattr(living_processes, "processes_of_model", lambda *_: [])
-        monkeypatch.setattr(open_files, "open_and_mapped", lambda *_: (set(), self.mapped_inodes()))
+        monkeypatch.setattr(open_files, "open_and_mapped", self.open_and_mapped)
         monkeypatch.setattr(os, "posix_fadvise", self.release)
         self.begin(None)
 
@@ -108,8 +99,8 @@ class Host:
     def share(self) -> float:
         return self.loaded_gib / (self.plan.shards * self.plan.shard_gib) if self.plan else 0.0
 
-    def mapped_inodes(self) -> set[open_files.Inode]:
-        return {self.inodes[self.shard]} if self.shard >= 0 else set()
+    def open_and_mapped(self, *_: object) -> tuple[set[open_files.Inode], set[open_files.Inode]]:
+        return set(), {self.inodes[self.shard]} if self.shard >= 0 else set()
 
     def mapped_gib(self) -> float:
         return self.cache[self.shard] if self.shard >= 0 else 0.0
@@ -122,6 +113,9 @@ class Host:
         for shard in shards:
             if shard != self.shard:
                 self.cache[shard] = 0.0
+
+    def drop_all(self, *_: object) -> None:
+        self.drop(range(20))
 
     def release(self, descriptor: int, *_: object) -> None:
         number = int(Path(f"/proc/self/fd/{descriptor}").readlink().stem)
@@ -159,9 +153,7 @@ class Host:
         return False
 
 
-def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(tmp_path, monkeypatch):
     host = Host(tmp_path / "root", monkeypatch)
     device = host.paths.root.stat().st_dev
     served_model = model("m", unit="m.service", weights=("/models/m",), load_free_gib=MINIMUM_GIB)

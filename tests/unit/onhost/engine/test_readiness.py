@@ -6,7 +6,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -36,77 +35,55 @@ def main_process():
     process.wait()
 
 
-def waiter(
-    url: str, pid: int, lines: list[str] | None = None, **keys: object
-) -> readiness.ReadyWaiter:
+def waiter(url: str, pid: int, **keys: object) -> readiness.ReadyWaiter:
     fields = {"served_name": "qwen-served", "start_timeout_s": 180.0, **keys}
-    tell = [].append if lines is None else lines.append
-    return readiness.ReadyWaiter(model(url=url, **fields), readiness.MainProcess(pid), tell)
+    return readiness.ReadyWaiter(model(url=url, **fields), readiness.MainProcess(pid), print)
 
 
-def failure_code(url: str, pid: int, words: str, **keys: object) -> int:
-    """The exit code of a wait that ends with these words."""
+def assert_failure(code: int, words: str, wait) -> None:
     with pytest.raises(errors.Problem, match=words) as problem:
-        waiter(url, pid, **keys).wait(None)
-    return problem.value.code
+        wait()
+    assert problem.value.code == code
 
 
-def test_a_generated_token_makes_it_ready(fake, main_process):
+def test_a_generated_token_makes_it_ready(fake, main_process, monkeypatch):
+    # A proxy in the environment is not asked.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert waiter(fake.url, main_process.pid).wait("s3cret").startswith("2 tokens in ")
-    assert fake.requests == [
-        {
-            "model": "qwen-served",
-            "messages": [{"role": "user", "content": "Say hello."}],
-            "max_tokens": 16,
-            "temperature": 0,
-            "stream": False,
-        }
-    ]
+    messages = [{"role": "user", "content": "Say hello."}]
+    body = {"model": "qwen-served", "messages": messages, "max_tokens": 16}
+    assert fake.requests == [{**body, "temperature": 0, "stream": False}]
     assert fake.keys == ["Bearer s3cret"]
+    # Thoughts count as tokens, and a warming engine gets another chance.
+    thoughts = FakeEngine.answer(None, 16, reasoning_content="The user")
+    answers = [(503, {"error": "warming up"}), (200, thoughts)]
+    fake.chat = lambda _: answers.pop(0)
+    assert waiter(fake.url, main_process.pid).wait(None).startswith("16 tokens in ")
 
 
 @pytest.mark.parametrize(
-    ("answers", "message"),
+    ("kind", "code", "answer", "limit_s", "words"),
     [
-        ([(200, FakeEngine.answer(None, 16, reasoning_content="The user"))], "16 tokens in "),
-        ([(503, {"error": "warming up"}), (200, FakeEngine.answer("hello", 2))], "2 tokens in "),
+        ("chat", 200, FakeEngine.answer("", 0), 1.0, ""),
+        ("chat", 200, FakeEngine.answer("", 1), 1.0, ""),
+        ("chat", 200, {}, 1.0, ""),
+        # It is wedged, and never answers.
+        ("chat", 200, None, 1.0, ""),
+        # What is refused or no answer fails at once.
+        ("chat", 401, {"error": "Unauthorized"}, 180.0, ": HTTP 401"),
+        ("chat", 404, {"error": "model x not found"}, 180.0, ": HTTP 404"),
+        ("embedding", 200, {"data": []}, 180.0, ""),
     ],
-    ids=["thoughts count", "a warming engine gets another chance"],
 )
-def test_tokens_make_it_ready_whenever_and_of_whatever_they_come(
-    fake, main_process, answers, message
+def test_a_green_engine_that_generates_nothing_is_not_ready(
+    fake, main_process, kind, code, answer, limit_s, words
 ):
-    remaining_answers = list(answers)
-    fake.chat = lambda _: remaining_answers.pop(0)
-    assert waiter(fake.url, main_process.pid).wait(None).startswith(message)
-
-
-@pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
-def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, answer):
-    # None: it is wedged, and never answers.
     never = threading.Event()
-    fake.chat = lambda _: (200, never.wait(180) if answer is None else answer)
-    assert (
-        failure_code(fake.url, main_process.pid, "fails the test question", start_timeout_s=1.0)
-        == 4
-    )
+    fake.chat = lambda _: (code, never.wait(180) if answer is None else answer)
+    waiting = waiter(fake.url, main_process.pid, kind=kind, start_timeout_s=limit_s)
+    assert_failure(4, f"fails the test question{words}", lambda: waiting.wait(None))
+    assert limit_s == 1.0 or len(fake.requests) == 1
     never.set()
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "answer", "words"),
-    [
-        ("chat", 401, {"error": "Unauthorized"}, "fails the test question: HTTP 401"),
-        ("chat", 404, {"error": "model x not found"}, "fails the test question: HTTP 404"),
-        ("embedding", 200, {"data": []}, "fails the test question"),
-    ],
-)
-def test_a_refusal_and_what_is_no_answer_fail_at_once(
-    fake, main_process, kind, code, answer, words
-):
-    fake.chat = lambda _: (code, answer)
-    assert failure_code(fake.url, main_process.pid, words, kind=kind) == 4
-    assert len(fake.requests) == 1
 
 
 def only_when_green(fake: FakeEngine) -> None:
@@ -115,33 +92,29 @@ def only_when_green(fake: FakeEngine) -> None:
     fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
 
 
-def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process):
-    lines: list[str] = []
+def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, capsys):
     only_when_green(fake)
     threading.Timer(1.0, lambda: setattr(fake, "health", 200)).start()
 
-    assert waiter(fake.url, main_process.pid, lines).wait(None).startswith("2 tokens in ")
-    imports, green = lines
+    assert waiter(fake.url, main_process.pid).wait(None).startswith("2 tokens in ")
+    imports, green = capsys.readouterr().out.splitlines()
     assert imports == "loading the engine's program"
     assert green.startswith("/health is green after ")
 
 
-def test_a_port_that_never_opens_fails_with_the_limit(main_process):
+def test_a_port_that_never_opens_fails_with_the_limit_or_the_main_processs_end(main_process):
     # In words: no number of an error.
     words = r"start_timeout_s 1.*http://127.0.0.1:9/health: Connection refused$"
-    assert failure_code(NOWHERE, main_process.pid, words, start_timeout_s=1.0) == 1
-
-
-def test_a_main_process_that_dies_while_loading_fails_at_once():
+    waiting = waiter(NOWHERE, main_process.pid, start_timeout_s=1.0)
+    assert_failure(1, words, lambda: waiting.wait(None))
     # Nobody reaps it here, so it stays as a zombie: that counts as dead.
-    main_process = subprocess.Popen(["sleep", "1"])
-    words = "died before the engine was ready"
-    assert failure_code(NOWHERE, main_process.pid, words) == 3
-    main_process.wait()
+    with subprocess.Popen(["sleep", "1"]) as dying:
+        waiting = waiter(NOWHERE, dying.pid)
+        assert_failure(3, "died before the engine was ready", lambda: waiting.wait(None))
 
 
 @pytest.mark.parametrize("stage", ["test_question", "sense"])
-def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
+def test_a_main_process_that_dies_when_asked_fails_at_once(
     main_process, tmp_path, monkeypatch, fake, stage
 ):
     never = threading.Event()
@@ -154,13 +127,12 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
     fake.chat = die
     monkeypatch.setattr(sense_check, "judge_engine_sense", die)
     waiting = waiter(fake.url, main_process.pid)
-    with pytest.raises(errors.Problem) as problem:
-        if stage == "test_question":
-            waiting.wait(None)
-        else:
-            waiting.check_sense(None, layout.Paths(tmp_path))
+    ask = {
+        "test_question": lambda: waiting.wait(None),
+        "sense": lambda: waiting.check_sense(None, layout.Paths(tmp_path)),
+    }
+    assert_failure(3, "main process .* died", ask[stage])
     never.set()
-    assert problem.value.code == 3
 
 
 STRANGER = ["nc (process 7 of eve)"]
@@ -168,22 +140,16 @@ STRANGER = ["nc (process 7 of eve)"]
 
 @pytest.mark.parametrize("looks", [[STRANGER], [[], STRANGER]], ids=["at once", "after a look"])
 def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_seen(
-    fake, main_process, looks
+    fake, main_process, tmp_path, monkeypatch, looks
 ):
     waiting = waiter(fake.url, main_process.pid)
     is_unasked, waiting.impostor_texts = len(looks) == 1, iter(looks).__next__
-    with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
-        waiting.wait(None)
-    assert problem.value.code == readiness.EXIT_STRANGER
+    words = r"nc \(process 7 of eve\) answers at"
+    assert_failure(readiness.EXIT_STRANGER, words, lambda: waiting.wait(None))
     assert (fake.requests == []) == is_unasked
-
-
-def test_answers_of_another_listener_are_not_recorded(fake, main_process, tmp_path, monkeypatch):
-    waiting = waiter(fake.url, main_process.pid)
-    sound = sense_check.SenseVerdict(())
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sound)
-    waiting.impostor_texts = lambda: STRANGER
-    paths = host_root(tmp_path, {})
+    # Nor are its answers recorded.
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sense_check.SenseVerdict(()))
+    waiting.impostor_texts, paths = lambda: STRANGER, host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.check_sense(None, paths)
     assert watch_findings.load(paths).senses == {}
@@ -199,11 +165,6 @@ def test_a_main_process_that_has_died_is_told_at_once_and_again():
     for look in (engine_process.check_alive, lambda: readiness.MainProcess(process.pid)):
         with pytest.raises(errors.Problem, match=f"main process {process.pid} died"):
             look()
-
-
-def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    openai_api.check_health(model(url=fake.url))
 
 
 def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
@@ -231,20 +192,15 @@ def host_maker(fake, main_process, tmp_path, monkeypatch):
 def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_maker):
     """Somebody was asked for health, closed the port, and answered."""
     _, run = host_maker(listens=False, sense="off")
-    with pytest.raises(errors.Problem, match="a process that listens no more answers") as problem:
-        run()
-    assert problem.value.code == readiness.EXIT_STRANGER
+    assert_failure(readiness.EXIT_STRANGER, "a process that listens no more answers", run)
     assert fake.requests == []
 
 
-def test_an_old_request_for_records_asks_no_questions(fake, host_maker, monkeypatch):
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
-    _, run = host_maker(sense="record")
-    assert run() == 0
-
-
-def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
-    paths, run = host_maker(load_free_gib=12)
+def test_pages_are_kept_free_and_a_load_is_told_until_the_engine_is_ready(
+    fake, host_maker, monkeypatch, capsys
+):
+    paths, run = host_maker(load_free_gib=12, weights=["/models/m"])
+    write_checkpoint(paths)
     write_meminfo(paths, 40.0, 11.0)
     drop_caches = paths.proc / "sys/vm/drop_caches"
 
@@ -253,31 +209,24 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
             time.sleep(0.05)
         fake.health = 200
 
+    watching = free_pages_during_load.LoadGuard.watching
+
+    def watch_with_progress(guard):
+        guard.say_progress(weight_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
+        return watching(guard)
+
+    monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watch_with_progress)
     only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
     watch_findings.save(paths, watch_findings.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
     disk = Disk(paths)
+    atomic_files.write_json(paths.disk_rates, {disk.device: 470.0})
     device = paths.root.stat().st_dev
     disk_read_ahead.raise_read_ahead("q", [device], paths, pytest.fail)
 
-    assert run() == 0
-    assert disk.kib == 128
+    assert (run(), disk.kib) == (0, 128)
     # It is hot again, whatever ended it before.
     assert watch_findings.load(paths).kills == {}
-
-
-def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, capsys):
-    paths, run = host_maker(weights=["/models/m"], sense="off")
-    write_checkpoint(paths)
-    atomic_files.write_json(paths.disk_rates, {Disk(paths).device: 470.0})
-
-    @contextmanager
-    def watching(guard):
-        guard.say_progress(weight_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
-        yield
-
-    monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watching)
-    assert run() == 0
     line = "lockstep ready: loading weights: 1.0 of 2.0 GiB, 410 MB/s (this disk gives 470)"
     assert line in capsys.readouterr().out.splitlines()
 
@@ -287,55 +236,40 @@ def test_an_engine_behind_a_listener_is_asked_itself(
 ):
     ends = []
     monkeypatch.setattr(start_check_sigterm, "register_program_after_stop", ends.append)
-    paths, run = host_maker(
-        engine="sglang",
-        # Nothing listens there: the gateway is down.
-        url=f"http://{refused_address()}",
-        engine_url=fake.url,
-        # The gateway asks for it, and the engines' account may not read it.
-        api_key_file=str(tmp_path / "nobody/reads"),
-    )
+    # Nothing listens at the first address: the gateway is down. It asks for the key, which the
+    # engines' account may not read.
+    keys = {"url": f"http://{refused_address()}", "engine_url": fake.url}
+    key_file = str(tmp_path / "nobody/reads")
+    paths, run = host_maker(engine="sglang", api_key_file=key_file, **keys)
 
     assert run() == 0
     # A power cut from now on meets a hot model.
-    assert [(boot.model, boot.phase) for boot in models_by_boot.load(paths).boots] == [
-        ("q", models_by_boot.HOT)
-    ]
+    boots = [(boot.model, boot.phase) for boot in models_by_boot.load(paths).boots]
+    assert boots == [("q", models_by_boot.HOT)]
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
     [end] = ends
     assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))
 
 
-def test_answers_that_make_sense_are_recorded_for_later(
-    main_process, host_maker, monkeypatch, capsys
+@pytest.mark.parametrize("sense", ["off", "record", "sound", "nonsense"])
+def test_answers_decide_whether_a_model_becomes_hot_and_are_recorded(
+    fake, main_process, host_maker, monkeypatch, capsys, sense
 ):
-    sound = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "sound", ""),))
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sound)
-    paths, run = host_maker(sense="answers")
-    assert run() == 0
-    assert "lockstep test_question: q makes sense: echo (0.0 s)" in capsys.readouterr().out
-    host_view = watch_findings.load(paths).senses["q"]
-    assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
-
-
-def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch):
-    wrong = sense_check.SenseVerdict(
-        (sense_check.SenseCheck("count", "nonsense", "expected 1 to 100"),)
-    )
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: wrong)
-    paths, run = host_maker(sense="answers")
-    with pytest.raises(errors.Problem) as problem:
-        run()
-    assert problem.value.code == readiness.EXIT_NONSENSE == 5
-    for words in ("q talks nonsense", "count: expected 1 to 100", "another image, quantisation"):
-        assert words in str(problem.value)
-    assert watch_findings.load(paths).senses["q"].state == "nonsense"
-    assert [boot.phase for boot in models_by_boot.load(paths).boots] in (
-        [],
-        [models_by_boot.STARTING],
-    )
-
-
-def test_a_model_without_sense_is_asked_for_its_test_question_only(fake, host_maker):
-    _, run = host_maker(sense="off")
-    assert (run(), len(fake.requests)) == (0, 1)
+    check = sense_check.SenseCheck("count", sense, "expected 1 to 100")
+    looks = [sense_check.SenseVerdict((check,))]
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: looks.pop())
+    # An old request for records asks no questions.
+    is_asked = sense in ("sound", "nonsense")
+    paths, run = host_maker(sense="answers" if is_asked else sense)
+    if sense == "nonsense":
+        words = "q talks nonsense.*count: expected 1 to 100.*another image, quantisation"
+        assert_failure(5, words, run)
+        phases = [boot.phase for boot in models_by_boot.load(paths).boots]
+        assert phases in ([], [models_by_boot.STARTING])
+    else:
+        assert (run(), len(fake.requests)) == (0, 1)
+        message = "lockstep test_question: q makes sense: count (0.0 s)"
+        assert (message in capsys.readouterr().out) == is_asked
+    found_senses = watch_findings.load(paths).senses
+    records = [(record.pid, record.state) for record in found_senses.values()]
+    assert records == ([(main_process.pid, sense)] if is_asked else [])

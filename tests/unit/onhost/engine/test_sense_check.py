@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from a_model import model
@@ -16,15 +17,14 @@ from lockstep.onhost.engine import (
     sense_questions,
 )
 
+ECHO, COUNT, TOOL = sense_questions.ECHO, sense_questions.COUNT, sense_questions.TOOL
+
 RIGHT = {
     "echo": "\n".join(sense_questions.IDENTIFIERS),
     "count": " ".join(map(str, range(1, 101))),
 }
 CALL = {"name": "read_temperature", "arguments": '{"station": "KX4417", "hours": 6}'}
-PROBES = {
-    probe.prompt: probe.name
-    for probe in (sense_questions.ECHO, sense_questions.COUNT, sense_questions.TOOL)
-}
+PROBES = {probe.prompt: probe.name for probe in (ECHO, COUNT, TOOL)}
 
 
 class Engine(FakeEngine):
@@ -59,13 +59,6 @@ class Engine(FakeEngine):
         return [PROBES[request["messages"][0]["content"]] for request in self.requests]
 
 
-def raising(error: Exception) -> Any:
-    def wrong(*_: object) -> str:
-        raise error
-
-    return wrong
-
-
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     engine = Engine()
@@ -73,18 +66,17 @@ def engine() -> Iterator[Engine]:
     engine.close()
 
 
-def look(engine: Engine, **keys: Any) -> sense_check.SenseVerdict:
-    return sense_check.judge_engine_sense(
-        model(url=engine.url, served_name="served", **keys), "s3cret"
-    )
+def look(engine: Engine, state: str, **keys: Any) -> str:
+    """The words of the verdict on an engine, which must be this one."""
+    asked_model = model(url=engine.url, served_name="served", **keys)
+    verdict = sense_check.judge_engine_sense(asked_model, "s3cret")
+    assert verdict.state == state
+    return verdict.words
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:
-    verdict = look(engine, tools=True)
-    assert verdict.state == "sound"
-    assert verdict.words == (
-        "makes sense: echo, count, tool, echo of two at once, count of two at once"
-    )
+    words = look(engine, "sound", tools=True)
+    assert words == "makes sense: echo, count, tool, echo of two at once, count of two at once"
     assert engine.probe_names[:3] == ["echo", "count", "tool"]
     assert sorted(engine.probe_names[3:]) == ["count", "echo"]
     first = engine.requests[0]
@@ -93,32 +85,29 @@ def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Eng
     assert set(engine.keys) == {"Bearer s3cret"}
 
 
-def test_a_recipe_without_a_parser_is_asked_for_no_call(engine: Engine) -> None:
-    assert "tool" not in look(engine).words
-    assert "tool" not in engine.probe_names
+def test_a_recipe_may_have_no_parser_of_calls_and_no_log_probabilities(engine: Engine) -> None:
+    words = look(engine, "sound", logprobs=False)
+    assert "could not be asked: log-probabilities: this engine ends" in words
+    assert not any("logprobs" in request for request in engine.requests)
+    assert "tool" not in words and "tool" not in engine.probe_names
 
 
 def test_the_first_nonsense_ends_it_with_what_was_expected_and_what_came(engine: Engine) -> None:
     engine.wrong["echo"] = RIGHT["echo"].replace("TZ91", "TZ97")
-    verdict = look(engine, tools=True)
-    assert verdict.state == "nonsense"
-    assert verdict.words.startswith(
+    assert look(engine, "nonsense", tools=True).startswith(
         "talks nonsense: echo: expected the eight identifiers of the prompt, came TZ91RGQ86FB3"
     )
     assert engine.probe_names == ["echo"]
 
 
 def test_an_answer_that_is_wrong_beside_another_request_only_is_told_so(engine: Engine) -> None:
-    alone = {"echo": 0, "count": 0}
-
     def reply(request: dict[str, Any]) -> tuple[int, object]:
-        name = PROBES[request["messages"][0]["content"]]
-        alone[name] += 1
-        engine.wrong = {"count": "1 2 4"} if alone["count"] > 1 else {}
+        if engine.probe_names.count("count") > 1:
+            engine.wrong = {"count": "1 2 4"}
         return engine.reply(request)
 
     engine.chat = reply
-    words = look(engine).words
+    words = look(engine, "nonsense")
     assert "count of two at once: right alone, but beside another request: expected 1 to 1" in words
 
 
@@ -126,7 +115,6 @@ def test_an_answer_that_is_wrong_beside_another_request_only_is_told_so(engine: 
     ("refuse", "silent"),
     [
         ({"chat_template_kwargs": (400, "chat_template is not supported")}, ""),
-        ({"logprobs": (400, "logprobs are not supported")}, "logprobs are not supported"),
         ({"logprobs": (500, "Internal Server Error")}, "Internal Server Error"),
         (
             {"logprobs": (422, "no"), "chat_template_kwargs": (400, "no template")},
@@ -134,81 +122,54 @@ def test_an_answer_that_is_wrong_beside_another_request_only_is_told_so(engine: 
         ),
     ],
 )
-def test_what_an_engine_refuses_is_left_out_and_said(
-    engine: Engine, refuse: dict[str, Any], silent: str
-) -> None:
+def test_what_an_engine_refuses_is_left_out_and_said(engine, refuse, silent):
     engine.refuse = refuse
-    verdict = look(engine)
-    assert verdict.state == "sound"
-    assert silent in verdict.words
+    assert silent in look(engine, "sound")
     assert not set(refuse) & set(engine.requests[-1])
 
 
-def test_an_engine_that_ends_at_log_probabilities_is_not_asked_for_them(engine: Engine) -> None:
-    verdict = look(engine, logprobs=False)
-    assert verdict.state == "sound"
-    assert "could not be asked: log-probabilities: this engine ends" in verdict.words
-    assert not any("logprobs" in request for request in engine.requests)
+NAN = "Out of range float values are not JSON compliant: nan"
+THOUGHTS = {"message": {"reasoning": "Let me see."}, "finish": "length"}
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("traits", "state", "words"),
     [
-        lambda engine: setattr(engine, "logprob", None),
-        lambda engine: engine.refuse.update(
-            logprobs=(500, "Out of range float values are not JSON compliant: nan")
+        ({"logprob": None}, "nonsense", "log-probabilit"),
+        ({"refuse": {"logprobs": (500, NAN)}}, "nonsense", "log-probabilit"),
+        ({"refuse": {"messages": (400, "it is too large")}}, "untold", "it is too large"),
+        ({"refuse": {"messages": (503, "EngineCore died")}}, "nonsense", "no answer came"),
+        (
+            {"wrong": {"echo": "", "count": ""}, **THOUGHTS},
+            *("untold", "all 80 tokens were thoughts"),
         ),
     ],
+    ids=["no number", "not a number", "refuses all", "ends", "only thinks"],
 )
-def test_log_probabilities_that_are_no_numbers_are_nonsense(engine: Engine, reply: Any) -> None:
-    reply(engine)
-    verdict = look(engine)
-    assert verdict.state == "nonsense"
-    assert "log-probabilit" in verdict.words
-
-
-@pytest.mark.parametrize(
-    ("refusal", "state", "words"),
-    [
-        ((400, "max_tokens is too large"), "untold", "max_tokens is too large"),
-        ((503, "EngineCore died"), "nonsense", "no answer came"),
-    ],
-)
-def test_an_engine_that_refuses_every_question_is_no_liar_and_one_that_ends_has_failed(
-    engine: Engine, refusal: tuple[int, str], state: str, words: str
+def test_an_engine_that_cannot_answer_is_no_liar_and_one_that_ends_failed(
+    engine: Engine, traits: dict[str, Any], state: str, words: str
 ) -> None:
-    engine.refuse["messages"] = refusal
-    verdict = look(engine)
-    assert (verdict.state, words in verdict.words) == (state, True)
-
-
-def test_a_model_that_only_thinks_is_no_liar(engine: Engine) -> None:
-    engine.wrong = {"echo": "", "count": ""}
-    engine.message, engine.finish = {"reasoning": "Let me see."}, "length"
-    verdict = look(engine)
-    assert verdict.state == "untold"
-    assert "all 80 tokens were thoughts" in verdict.words
+    vars(engine).update(traits)
+    assert words in look(engine, state)
 
 
 def test_a_slow_engine_is_asked_no_more_after_a_while(engine: Engine, monkeypatch: Any) -> None:
     monkeypatch.setattr(sense_check, "ENOUGH_S", -1.0)
-    assert look(engine).state == "untold"
+    look(engine, "untold")
     assert engine.requests == []
 
 
 @pytest.mark.parametrize(
-    ("wrong", "state", "words"),
+    ("answer", "state", "words"),
     [
-        (lambda *_: "", "sound", "makes sense: embedding"),
-        (lambda *_: "two equal texts differ", "nonsense", "embedding: two equal texts differ"),
-        (raising(openai_api.NotReady("not finite")), "nonsense", "embedding: not finite"),
-        (raising(openai_api.RequestRefusal("HTTP 400")), "untold", "embedding: HTTP 400"),
+        ("", "sound", "makes sense: embedding"),
+        ("two equal texts differ", "nonsense", "embedding: two equal texts differ"),
+        (openai_api.NotReady("not finite"), "nonsense", "embedding: not finite"),
+        (openai_api.RequestRefusal("HTTP 400"), "untold", "embedding: HTTP 400"),
     ],
 )
-def test_a_model_that_generates_nothing_is_asked_by_its_kind(
-    engine: Engine, monkeypatch: Any, wrong: Any, state: str, words: str
-) -> None:
-    monkeypatch.setitem(sense_of_vectors_and_orders.WRONG, "embedding", wrong)
-    verdict = look(engine, kind="embedding")
-    assert (verdict.state, words in verdict.words) == (state, True)
+def test_a_model_that_generates_nothing_is_asked_by_its_kind(engine, answer, state, words):
+    with mock.patch.dict(sense_of_vectors_and_orders.WRONG, embedding=mock.Mock()) as by_kind:
+        by_kind["embedding"].side_effect = [answer]
+        assert words in look(engine, state, kind="embedding")
     assert engine.requests == []

@@ -1,8 +1,6 @@
-"""Vectors and orders of texts that are formally right and make no sense are found."""
+"""Models that generate nothing: their test question, and answers that are right in form alone."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 
 import pytest
 from a_model import model
@@ -11,77 +9,138 @@ from onhost_fakes import FakeEngine
 from lockstep.onhost.engine import openai_api, sense_of_vectors_and_orders
 
 
-def wrong(fake: FakeEngine, kind: str) -> str:
+def ask(fake: FakeEngine, kind: str, answer: object, code: int = 200) -> str:
+    fake.chat = lambda _: (code, answer)
+    asked_model = model(url=fake.url, served_name="served", kind=kind)
+    return openai_api.ask_test_question(asked_model, "s3cret", 5)
+
+
+def vectors(*parts: object) -> dict:
+    """The answer of all three engines, the last text first."""
+    data = [{"object": "embedding", "index": i, "embedding": part} for i, part in enumerate(parts)]
+    return {"object": "list", "model": "served", "data": data[::-1]}
+
+
+def jina(*scores: object) -> dict:
+    """The answer of vLLM and llama.cpp, the best text first."""
+    results = [{"index": i, "relevance_score": score} for i, score in enumerate(scores)]
+    return {"model": "served", "results": results[::-1]}
+
+
+def sglang(*scores: object) -> list:
+    return [{"index": i, "score": score, "document": "x"} for i, score in enumerate(scores)][::-1]
+
+
+def test_an_embedding_model_is_asked_for_the_vectors_of_two_texts(fake):
+    answer = ask(fake, "embedding", vectors([0.5, -1, 2], [1, 0, 0]))
+    assert answer.startswith("2 vectors of 3 numbers in ")
+    assert (fake.paths, fake.keys) == (["/v1/embeddings"], ["Bearer s3cret"])
+    [request] = fake.requests
+    assert request["model"] == "served" and len(set(request["input"])) == 2
+
+
+@pytest.mark.parametrize("answer", [jina(-8.5, 0.25, 3.5), sglang(-8.5, 0.25, 3.5)])
+def test_a_reranker_is_asked_for_the_order_of_three_texts(fake, answer):
+    assert ask(fake, "rerank", answer).startswith("3 texts in the right order in ")
+    assert fake.paths == ["/v1/rerank"]
+    [request] = fake.requests
+    assert request["query"] == "What is the capital of France?"
+    # An engine that leaves them as they came has not ranked them.
+    assert request["documents"] == list(openai_api.BEST_FIRST)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "reason"),
+    [
+        ("embedding", vectors([0.5, float("nan")], [1, 0]), "not finite"),
+        ("embedding", vectors([0.5, float("inf")], [1, 0]), "not finite"),
+        # As llama.cpp writes a number that is not finite.
+        ("embedding", vectors([0.5, None], [1, 0]), "without vectors"),
+        ("embedding", vectors([0.5, 1, 2], [1, 0]), r"vectors of \[3, 2\] numbers"),
+        ("embedding", vectors([], []), r"vectors of \[0, 0\] numbers"),
+        ("embedding", vectors([0.5, 1]), r"2 texts gave vectors of \[2\] numbers"),
+        ("embedding", FakeEngine.answer("hello", 2), "without vectors"),
+        ("rerank", jina(3.5, 0.25, -8.5), "wrong order"),
+        ("rerank", jina(0.5, 0.5, 0.5), "wrong order"),
+        ("rerank", jina(0.1, float("nan"), 0.9), "not finite"),
+        ("rerank", jina(0.1, None, 0.9), "without scores"),
+        ("rerank", jina(0.1, 0.9), "without scores"),
+        ("rerank", sglang(0.9, 0.5, 0.1), "wrong order"),
+        ("rerank", {"results": "none"}, "without scores"),
+    ],
+)
+def test_vectors_and_orders_that_are_none_are_no_answer(fake, kind, answer, reason):
+    with pytest.raises(openai_api.Nonsense, match=reason):
+        ask(fake, kind, answer)
+
+
+@pytest.mark.parametrize("kind", ["embedding", "rerank"])
+def test_a_refusal_is_a_refusal_for_every_kind(fake, kind):
+    with pytest.raises(openai_api.RequestRefusal, match="HTTP 401"):
+        ask(fake, kind, {"error": "Unauthorized"}, 401)
+
+
+def wrong(fake: FakeEngine, kind: str, answer) -> str:
+    """The fault that the longer questions find in answers that are right in form."""
+    fake.chat = answer if callable(answer) else lambda _: (200, answer)
     return sense_of_vectors_and_orders.WRONG[kind](model(url=fake.url, kind=kind), None, 5)
-
-
-def embeds(fake: FakeEngine, *vectors: Sequence[float]) -> None:
-    data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
-    fake.chat = lambda _: (200, {"data": data})
 
 
 ONE, NEAR, FAR = [1.0, 0.0, 0.1], [0.9, 0.3, 0.1], [-0.2, 0.8, 0.5]
 
 
 def test_near_texts_have_near_vectors(fake):
-    embeds(fake, ONE, [1.0, 0.001, 0.1], NEAR, FAR)
-    assert wrong(fake, "embedding") == ""
+    assert wrong(fake, "embedding", vectors(ONE, [1.0, 0.001, 0.1], NEAR, FAR)) == ""
     [request] = fake.requests
     first, second, *other_texts = request["input"]
-    assert first == second
-    assert len({first, *other_texts}) == 3
+    assert first == second and len({first, *other_texts}) == 3
 
 
 @pytest.mark.parametrize(
-    ("vectors", "reason"),
+    ("parts", "reason"),
     [
         ((ONE, ONE, FAR, NEAR), "is as near as"),
-        ((ONE, ONE, NEAR, ONE), "is as near as"),
         ((ONE, ONE, ONE, ONE), "is as near as"),
         ((ONE, FAR, NEAR, FAR), "two equal texts have a cosine of"),
         (([0.5] * 3, [0.5] * 3, [0.5] * 3, [0.1] * 3), "one number again and again"),
         (([0.0] * 3, [0.0] * 3, NEAR, FAR), "one number again and again"),
     ],
 )
-def test_vectors_without_sense_are_found(fake, vectors, reason):
-    embeds(fake, *vectors)
-    assert reason in wrong(fake, "embedding")
+def test_vectors_without_sense_are_found(fake, parts, reason):
+    assert reason in wrong(fake, "embedding", vectors(*parts))
 
 
-def test_what_is_no_number_or_of_another_length_is_no_answer(fake):
-    embeds(fake, ONE, ONE, [float("nan"), 0, 1], FAR)
-    with pytest.raises(openai_api.NotReady, match="not finite"):
-        wrong(fake, "embedding")
-    embeds(fake, ONE, ONE, NEAR, [*FAR, 1.0])
-    with pytest.raises(openai_api.NotReady, match=r"vectors of \[3, 3, 3, 4\] numbers"):
-        wrong(fake, "embedding")
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ((ONE, ONE, [float("nan"), 0, 1], FAR), "not finite"),
+        ((ONE, ONE, NEAR, [*FAR, 1.0]), r"vectors of \[3, 3, 3, 4\] numbers"),
+    ],
+)
+def test_what_is_no_number_or_of_another_length_is_no_answer(fake, parts, reason):
+    with pytest.raises(openai_api.NotReady, match=reason):
+        wrong(fake, "embedding", vectors(*parts))
 
 
-def ranks(fake: FakeEngine, score: Callable[[str, int], float]) -> None:
-    """`score` gets a text and its place."""
+def by(score):
+    """The answers of a reranker whose score gets a text and its place."""
 
     def answer(request: dict) -> tuple[int, object]:
-        scores = [
-            {"index": place, "relevance_score": score(text, place)}
-            for place, text in enumerate(request["documents"])
-        ]
-        return 200, {"results": scores}
+        return 200, jina(*(score(text, place) for place, text in enumerate(request["documents"])))
 
-    fake.chat = answer
+    return answer
 
 
-def by_quality(text: str) -> float:
+def quality(text: str) -> float:
     texts = [*openai_api.BEST_FIRST, *sense_of_vectors_and_orders.OTHER_QUESTION[1]]
     return -float(texts.index(text) % 3)
 
 
 def test_the_right_order_is_right_wherever_the_texts_stand(fake):
-    ranks(fake, lambda text, place: by_quality(text))
-    assert wrong(fake, "rerank") == ""
+    assert wrong(fake, "rerank", by(lambda text, place: quality(text))) == ""
     assert len({request["query"] for request in fake.requests}) == 2
-    assert [request["documents"][::-1] for request in fake.requests[::2]] == [
-        request["documents"] for request in fake.requests[1::2]
-    ]
+    documents = [request["documents"] for request in fake.requests]
+    assert [texts[::-1] for texts in documents[::2]] == documents[1::2]
 
 
 @pytest.mark.parametrize(
@@ -90,11 +149,10 @@ def test_the_right_order_is_right_wherever_the_texts_stand(fake):
         lambda text, place: -place,
         lambda text, place: place,
         lambda text, place: 0.5,
-        lambda text, place: -by_quality(text),
+        lambda text, place: -quality(text),
         # Right for one question only.
-        lambda text, place: by_quality(text) * (1 if "bread" not in text.lower() else -1),
+        lambda text, place: quality(text) * (1 if "bread" not in text.lower() else -1),
     ],
 )
 def test_an_order_without_sense_is_found(fake, score):
-    ranks(fake, score)
-    assert "from best to worst have the scores" in wrong(fake, "rerank")
+    assert "from best to worst have the scores" in wrong(fake, "rerank", by(score))

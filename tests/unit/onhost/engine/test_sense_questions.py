@@ -26,20 +26,16 @@ def text_answer(text: str, **more: object) -> SenseAnswer:
 @pytest.mark.parametrize(
     ("probe", "text"),
     [
-        (ECHO, LINES),
         (ECHO, f"```\n{LINES}\n```"),
         (ECHO, "Here they are:\n\n" + "\n".join(f"- `{identifier}`" for identifier in IDENTIFIERS)),
         (ECHO, "\n".join(f"{n}. **{identifier}**" for n, identifier in enumerate(IDENTIFIERS, 1))),
         (ECHO, ", ".join(IDENTIFIERS) + "."),
-        (COUNT, NUMBERS),
         (COUNT, NUMBERS.replace(" ", ", ") + "."),
         (COUNT, NUMBERS.replace(" ", "\n")),
         (COUNT, f"Here are the numbers from 1 to 100:\n\n**{NUMBERS}**"),
     ],
 )
-def test_a_right_answer_is_right_in_every_dress(
-    probe: sense_questions.SenseQuestion, text: str
-) -> None:
+def test_a_right_answer_is_right_in_every_dress(probe, text):
     assert probe.fault_of_answer(text_answer(text)) == ""
 
 
@@ -50,42 +46,31 @@ def test_a_right_answer_is_right_in_every_dress(
         (ECHO, LINES.replace("B3M8", "В3М8"), "B3M88TW5LN6P (number 2) is not in"),
         (ECHO, LINES.replace(IDENTIFIERS[2], f"banana {IDENTIFIERS[2]}"), "something between"),
         (ECHO, "\n".join(reversed(IDENTIFIERS)), "another order"),
-        (ECHO, "\n".join(IDENTIFIERS[:5]), "2LK7N6YA4HV8 (number 6) is not in"),
         (COUNT, NUMBERS.replace(" 57 ", " "), "1 to 56, then '58 59"),
         (COUNT, NUMBERS.replace(" 57 ", " banana 57 "), "1 to 56, then 'banana 57"),
         (COUNT, "1, 2, 3, ..., 100", "1 to 3"),
-        (COUNT, NUMBERS[:100], "1 to 3"),
         (COUNT, "I cannot do that.", "'I cannot do that.'"),
         (COUNT, "!" * 300, "'!' 300 times in a row"),
         (COUNT, "as an assistant I " * 20, "20 times in a row"),
         (COUNT, "", "no text, although 300 tokens were counted"),
     ],
 )
-def test_a_wrong_answer_is_told_with_what_came(
-    probe: sense_questions.SenseQuestion, text: str, words: str
-) -> None:
+def test_a_wrong_answer_is_told_with_what_came(probe, text, words):
     assert words in probe.fault_of_answer(text_answer(text))
 
 
 @pytest.mark.parametrize("text", ["-" * 200, "| --- | --- |" * 20, "\n" * 200, "1 " * 20])
-def test_rules_blanks_and_short_runs_are_no_repetition(text: str) -> None:
+def test_rules_blanks_and_short_runs_are_no_repetition(text):
     assert sense_questions.repeated_piece(text) == ""
-
-
-@pytest.mark.parametrize("hours", [6, "6"])
-def test_a_call_with_the_right_arguments_is_right(hours: object) -> None:
-    assert (
-        TOOL.fault_of_answer(call(arguments=json.dumps({"station": "KX4417", "hours": hours})))
-        == ""
-    )
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
+        (call(), ""),
+        (call(arguments='{"station": "KX4417", "hours": "6"}'), ""),
         (call(name=""), "a call of ''"),
         (call(arguments='{"station": "KX4417", "hou'), "arguments that are no JSON"),
-        (call(arguments=""), "arguments that are no JSON"),
         (call(arguments=None), "arguments that are no JSON"),
         (call(arguments='{"station": "KX4417"}'), "the arguments"),
         (call(arguments='{"station": "KX4471", "hours": 6}'), "the arguments"),
@@ -93,38 +78,26 @@ def test_a_call_with_the_right_arguments_is_right(hours: object) -> None:
         (text_answer('{"name": "read_temperature"}'), "no call, but text"),
     ],
 )
-def test_a_wrong_call_is_told(answer: SenseAnswer, words: str) -> None:
-    assert words in TOOL.fault_of_answer(answer)
+def test_a_wrong_call_is_told(answer, words):
+    fault = TOOL.fault_of_answer(answer)
+    assert words in fault and bool(words) == bool(fault)
 
 
 @pytest.mark.parametrize("value", [None, math.nan, -math.inf, -9999.0])
-def test_a_log_probability_that_is_no_number_is_told(value: float | None) -> None:
+def test_a_log_probability_that_is_no_number_is_told(value):
     answer = text_answer(LINES, leading=(("Q", -0.1), ("X", value)))
     assert "the log-probability of token 2 ('X')" in ECHO.fault_of_answer(answer)
     assert ECHO.fault_of_answer(text_answer(LINES, leading=(("Q", -0.1), ("X", -40.0)))) == ""
 
 
-def test_thoughts_that_take_all_tokens_say_nothing() -> None:
+def test_thoughts_that_take_all_tokens_say_nothing_but_over_and_over_they_are_nonsense():
     answer = SenseAnswer(thoughts="Let me see.", tokens=1500, finish="length")
-    assert (COUNT.fault_of_answer(answer), COUNT.reason_undecided(answer)) == (
-        "",
-        "all 1500 tokens were thoughts",
-    )
-
-
-def test_thoughts_over_and_over_are_nonsense_all_the_same() -> None:
+    assert COUNT.fault_of_answer(answer) == ""
+    assert COUNT.reason_undecided(answer) == "all 1500 tokens were thoughts"
     assert COUNT.fault_of_answer(SenseAnswer(thoughts="wait, " * 100, tokens=1500, finish="length"))
-
-
-def test_an_answer_that_a_parser_took_for_thoughts_counts() -> None:
     # With thinking off, some parsers of thoughts take the whole text.
     answer = SenseAnswer(thoughts=LINES, tokens=80, finish="stop")
     assert (ECHO.fault_of_answer(answer), ECHO.reason_undecided(answer)) == ("", "")
-
-
-def raw(message: dict[str, object], **choice: object) -> bytes:
-    body = {"choices": [{"message": message, **choice}], "usage": {"completion_tokens": 3}}
-    return json.dumps(body).encode()
 
 
 @pytest.mark.parametrize(
@@ -140,21 +113,18 @@ def raw(message: dict[str, object], **choice: object) -> bytes:
         ({"content": None}, "", ""),
     ],
 )
-def test_thoughts_are_taken_out_of_the_text(
-    message: dict[str, object], text: str, thoughts: str
-) -> None:
-    answer = sense_questions.parse_answer(raw(message))
-    assert (answer.text, answer.thoughts, answer.tokens) == (text, thoughts, 3)
-
-
-def test_log_probabilities_are_read_as_the_engines_give_them() -> None:
-    content = [{"token": "A", "logprob": -0.1}]
-    answer = sense_questions.parse_answer(raw({"content": "A"}, logprobs={"content": content}))
-    assert answer.leading == (("A", -0.1),)
-    assert sense_questions.parse_answer(raw({"content": "A"}, logprobs=None)).leading == ()
+def test_thoughts_are_taken_out_of_the_text_and_log_probabilities_are_read(message, text, thoughts):
+    read = {}
+    for logprobs in (None, {"content": [{"token": "A", "logprob": -0.1}]}):
+        body = {"choices": [{"message": message, "logprobs": logprobs}]}
+        body["usage"] = {"completion_tokens": 3}
+        answer = sense_questions.parse_answer(json.dumps(body).encode())
+        assert (answer.text, answer.thoughts, answer.tokens) == (text, thoughts, 3)
+        read[bool(logprobs)] = answer.leading
+    assert read == {False: (), True: (("A", -0.1),)}
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"choices": []}', b"[]", b"<html>"])
-def test_what_is_no_answer_of_the_api_is_an_error(body: bytes) -> None:
+def test_what_is_no_answer_of_the_api_is_an_error(body):
     with pytest.raises(ValueError, match=r"not an answer|Expecting value"):
         sense_questions.parse_answer(body)

@@ -9,31 +9,28 @@ import pytest
 
 import lockstep
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.engines.engine_parser import ParsedCommand
+from lockstep.onhost.engines.engine_parser import ParsedCommand, refusal
 
 TOP = Path(lockstep.__file__).parent
 FOLDER = TOP / "onhost/engines"
 SHARED = {"command_line_flags", "__init__", "base", "engine_counters", "engine_parser"}
 
 
-def test_an_engine_is_found_by_its_module() -> None:
+def test_an_engine_is_found_by_its_module_and_one_is_the_usual_one() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} - SHARED == set(ENGINES)
-
-
-def test_no_runtime_stands_for_two_engines_and_one_is_the_usual_one() -> None:
     runtimes = [name for engine in ENGINES.values() for name in engine.runtimes]
     assert len(runtimes) == len(set(runtimes))
     assert [engine.name for engine in ENGINES.values() if engine.usual] == ["vllm"]
+    for engine in ENGINES.values():
+        for pattern, text in engine.phases:
+            assert text.format(**dict.fromkeys(pattern.groupindex, "1"))
 
 
 def test_no_other_code_decides_by_an_engines_name() -> None:
     """vLLM's is also that of the package that the venv engine is built from."""
     names = {name for name, engine in ENGINES.items() if not engine.in_venv}
-    texts = {
-        path: path.read_text(encoding="utf-8")
-        for path in TOP.rglob("*.py")
-        if path.parent != FOLDER
-    }
+    paths = [path for path in TOP.rglob("*.py") if path.parent != FOLDER]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
     findings = [
         f"{path.relative_to(TOP)}:{node.lineno}"
         for path, text in texts.items()
@@ -45,10 +42,13 @@ def test_no_other_code_decides_by_an_engines_name() -> None:
     assert findings == []
 
 
-def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
-    for engine in ENGINES.values():
-        for pattern, text in engine.phases:
-            assert text.format(**dict.fromkeys(pattern.groupindex, "1"))
+def test_of_equal_flags_the_last_one_counts_and_a_flag_alone_has_no_value() -> None:
+    vllm, argv = ENGINES["vllm"], ("--port", "1", "-tp", "2", "--port=3", "--enforce-eager", "-O3")
+    assert [vllm.value(argv, key) for key in ("port", "tensor_parallel")] == ["3", "2"]
+    assert vllm.value(argv, "enforce_eager") == "" and vllm.value(argv, "seed") is None
+
+
+QWEN = '{"architectures":["Qwen3ForSequenceClassification"]}'
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,12 @@ def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
         ("vllm", "--runner generate", None),
         ("vllm", "--convert classify", "rerank"),
         ("vllm", "--task score", "rerank"),
-        ("vllm", "--task embed", "embedding"),
         ("vllm", "--task generate", None),
-        (
-            "vllm",
-            '--runner pooling --hf-overrides {"architectures":["Qwen3ForSequenceClassification"]}',
-            "rerank",
-        ),
+        ("vllm", f"--runner pooling --hf-overrides {QWEN}", "rerank"),
         ("sglang", "--port 1", None),
         ("sglang", "--is-embedding", "embedding"),
         ("llamacpp", "--port 1", None),
         ("llamacpp", "--embedding", "embedding"),
-        ("llamacpp", "--embeddings", "embedding"),
         ("llamacpp", "--embedding --pooling rank", "rerank"),
         ("llamacpp", "--embeddings --pooling last", "embedding"),
         ("llamacpp", "--reranking", "rerank"),
@@ -87,7 +81,6 @@ def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
     [
         (32768, 32768.0, None),
         (32000, 32768.0, "reads length as 32000, where Lockstep reads 32768.0"),
-        ("fp8", "fp8", None),
         ("fp8", None, "reads length as 'fp8', where Lockstep reads nothing"),
         ("usual", None, None),
         (-1, None, None),
@@ -95,17 +88,41 @@ def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
         ({"a": 1}, {"a": 2}, "reads length as {'a': 1}, where Lockstep reads {'a': 2}"),
     ],
 )
-def test_a_value_that_the_parser_reads_in_another_way_is_named_with_both(
-    parser_value: object, own_value: object, message: str | None
-) -> None:
+def test_a_value_that_the_parser_reads_otherwise_is_named(parser_value, own_value, message):
     reading = ParsedCommand({"length": parser_value}, {"length": "usual"})
     finding = reading.misread_option({"length": own_value, "an-option-of-another-release": 1})
     assert finding == (message and f"{message}. Remedy: write the flag in full, once")
 
 
 def test_a_key_that_the_parser_alone_has_seen_is_not_shown() -> None:
-    finding = ParsedCommand({"api_key": ["s3cret"]}, {"api_key": None}).misread_option(
-        {"api_key": None}
-    )
-    assert finding and "reads api_key as a secret" in finding
-    assert "s3cret" not in finding
+    reading = ParsedCommand({"api_key": ["s3cret"]}, {"api_key": None})
+    finding = reading.misread_option({"api_key": None})
+    assert "reads api_key as a secret" in finding and "s3cret" not in finding
+
+
+USAGE = "usage: vllm serve [model_tag] [options]\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (
+            f"{USAGE}vllm: error: unrecognized arguments: --no-such 3\n",
+            "vllm: error: unrecognized arguments: --no-such 3",
+        ),
+        # As vLLM 0.32.0 wrote it.
+        (
+            f"{USAGE}vllm serve: error: argument --structured-outputs-config: 1 validation error "
+            "for StructuredOutputsConfig\n  Value error, disable_any_whitespace is only supported "
+            "for xgrammar and guidance backends. [type=value_error, input_value={'disable_any_"
+            "whitespace': True}, input_type=dict]\n    For further information visit https://x\n",
+            "vllm serve: error: argument --structured-outputs-config: 1 validation error for "
+            "StructuredOutputsConfig Value error, disable_any_whitespace is only supported for "
+            "xgrammar and guidance backends.",
+        ),
+        ("something\n\nelse\n", "else"),
+        ("", "no reason given"),
+    ],
+)
+def test_a_refusal_of_an_engines_parser_is_one_line_with_its_reason(output, why):
+    assert refusal(output) == why

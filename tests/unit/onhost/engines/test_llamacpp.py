@@ -40,6 +40,8 @@ command: llama-server -hf {model} --host {host} --port {port} -c {ctx_size} -np 
 """
 RECIPE = recipe_file.parse(TEXT, Path("big.yaml"))
 FILE = "/data/snapshots/abc/UD-IQ2_M/big-UD-IQ2_M-00001-of-00002.gguf"
+HUB = f"{Settings('s', {}).paths.hub_cache}/hub"
+FOLDER = f"{HUB}/models--org--big-GGUF/snapshots/{40 * 'c'}"
 PAGE = """\
 # TYPE llamacpp:prompt_tokens_total counter
 llamacpp:prompt_tokens_total 38
@@ -57,40 +59,28 @@ def test_the_file_takes_the_place_of_what_it_would_fetch_itself() -> None:
     )
 
 
-def test_the_first_part_of_what_was_fetched_is_served() -> None:
-    names = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
-    files = tuple(FilePin(name, 1, 64 * "e") for name in ("big-BF16.gguf", *names))
-    pins = Pins(checkpoints={"org/big-GGUF": CheckpointPin("main", 40 * "c", files, partial=True)})
-    settings = Settings("s", {})
-    folder = f"{settings.paths.hub_cache}/hub/models--org--big-GGUF/snapshots/{40 * 'c'}"
-    assert weight_overrides(settings, RECIPE, pins) == {"model": f"{folder}/{names[0]}"}
-
-
 @pytest.mark.parametrize(
     ("words", "sees"), [((), True), (("--no-mmproj",), False), (("--mmproj", "/srv/x"), False)]
 )
-def test_what_sees_beside_the_model_is_passed_unless_it_is_refused(
-    words: tuple[str, ...], sees: bool
-) -> None:
-    names = ("big-UD-IQ2_M.gguf", "mmproj-F16.gguf")
-    pin = CheckpointPin("main", 40 * "c", tuple(FilePin(name, 1, 64 * "e") for name in names))
-    overrides = weight_overrides(
-        Settings("s", {}), RECIPE, Pins(checkpoints={"org/big-GGUF": pin}), words
-    )
-    assert ("mmproj" in overrides) is sees
-    argv = serve_command(RECIPE, overrides=overrides)
-    assert (
-        "--mmproj" in argv and argv[argv.index("--mmproj") + 1].endswith("/" + names[1])
-    ) is sees
+def test_what_sees_beside_the_model_is_passed_unless_it_is_refused(words, sees) -> None:
+    # The first part of what was fetched is served.
+    names = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    overrides = weights("big-BF16.gguf", *names, "mmproj-F16.gguf", words=words)
+    assert overrides.pop("model") == f"{FOLDER}/{names[0]}"
+    assert overrides == ({"mmproj": f"{FOLDER}/mmproj-F16.gguf"} if sees else {})
+    command = " ".join(serve_command(RECIPE, overrides={**overrides, "model": FILE}))
+    assert (f"--mmproj {FOLDER}/mmproj-F16.gguf" in command) is sees
 
 
 @pytest.mark.parametrize(
     ("flags", "size"),
     [("", 2.0), ("-ctk q8_0 -ctv q8_0", 1.0625), ("--cache-type-k q8_0 -ctv q4_0", 0.8125)],
 )
-def test_the_widths_of_keys_and_values_are_counted(flags: str, size: float) -> None:
-    recipe = replace(RECIPE, command=f"{RECIPE.command} {flags}")
-    assert element_bytes(serving(recipe).kv_dtype) == size
+def test_widths_of_keys_and_values_and_the_context_of_all_slots_are_counted(flags, size) -> None:
+    model_serving = serving(replace(RECIPE, command=f"{RECIPE.command} {flags}"))
+    assert element_bytes(model_serving.kv_dtype) == size
+    assert (model_serving.context, model_serving.sequences) == (8192, 2)
+    assert model_serving.port == 30001
 
 
 def test_an_inventory_is_rehearsed_before_anything_of_it_is_locked() -> None:
@@ -105,20 +95,9 @@ def test_a_recipe_without_a_command_is_written_in_its_own_flags() -> None:
         *("llama-server", "--model", FILE, "--ctx-size", "4096"),
         *("--alias", "org/big-GGUF:Q8_0", "--metrics"),
     )
-
-
-def test_a_share_of_the_memory_is_refused_for_it_knows_none() -> None:
+    # It knows no share of the memory.
     with pytest.raises(RecipeError, match="no flag for gpu_memory_utilization"):
         serve_command(RECIPE, overrides={"gpu_memory_utilization": 0.5})
-
-
-def test_its_context_is_that_of_all_slots() -> None:
-    model_serving = serving(RECIPE)
-    assert (model_serving.context, model_serving.sequences, model_serving.port) == (
-        8192,
-        2,
-        30001,
-    )
 
 
 def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
@@ -137,74 +116,60 @@ def test_it_serves_on_one_host_alone() -> None:
     assert LLAMA.rank_recipe_keys(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
 
 
-def question(*words: str, **environment: str) -> dict[str, object]:
-    return {"name": "big", "argv": ["llama-server", *words], "environment": environment}
+def weights(*names: str, words: tuple[str, ...] = ()) -> dict[str, str]:
+    """The overrides of a checkpoint with these files."""
+    files = tuple(FilePin(name, 1, 64 * "e") for name in names)
+    pin = CheckpointPin("main", 40 * "c", files, partial=True)
+    pins = Pins(checkpoints={"org/big-GGUF": pin})
+    return weight_overrides(Settings("s", {}), RECIPE, pins, words)
 
 
-def ask_engine(
-    recipes: Sequence[Mapping[str, object]], code: int, stderr: str
-) -> tuple[dict[str, object], list[tuple[tuple[str, ...], dict[str, str]]]]:
-    """The engine's answer, and the commands that ran, when `--help` ends with ``code``."""
+FAULT = "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: -c"
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "faults", "unanswered"),
+    [
+        (0, "", [], "None"),
+        (1, "noise\nerror: invalid argument: -c\n", [FAULT], "None"),
+        # An image without the program answers nothing.
+        (127, "", [], "exit 127"),
+    ],
+)
+def test_its_own_program_reads_the_whole_command_line_and_loads_nothing(
+    code, stderr, faults, unanswered
+) -> None:
     runs = []
 
     def run(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
         runs.append((tuple(words), dict(environment)))
         if words[-1] == "--version":
-            said_of_it = "version: 0.7.0 (build 11669, commit Debian)"
-            return CompletedProcess(list(words), 0, "", said_of_it)
-        return CompletedProcess(list(words), code, "usage", stderr)
+            return CompletedProcess(words, 0, "", "version: 0.7.0 (build 11669, commit Debian)")
+        return CompletedProcess(words, code, "usage", stderr)
 
-    return LLAMA.recipe_faults_in_image(recipes, run), runs
-
-
-def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:
-    recipe = question("-c", "1", LLAMA_ARG_CTX_SIZE="2", HF_HOME="/data")
-    answer, runs = ask_engine([recipe], 0, "")
-    assert answer == {"version": "0.7.0", "faults": [], "unanswered": None}
+    environment = {"LLAMA_ARG_CTX_SIZE": "2", "HF_HOME": "/data"}
+    recipe = {"name": "big", "argv": ["llama-server", "-c", "1"], "environment": environment}
+    answer = LLAMA.recipe_faults_in_image([recipe], run)
     assert runs[1] == (("llama-server", "-c", "1", "--help"), {"LLAMA_ARG_CTX_SIZE": "2"})
-
-
-def test_what_it_refuses_is_named() -> None:
-    answer, _ = ask_engine(
-        [question("--no-such")], 1, "noise\nerror: invalid argument: --no-such\n"
-    )
-    assert answer["faults"] == [
-        "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: --no-such"
-    ]
-    assert answer["unanswered"] is None
-
-
-def test_an_image_without_the_program_answers_nothing() -> None:
-    answer, _ = ask_engine([question()], 127, "")
-    assert answer["faults"] == [] and "exit 127" in str(answer["unanswered"])
+    assert (answer["version"], answer["faults"]) == ("0.7.0", faults)
+    assert unanswered in str(answer["unanswered"])
 
 
 def test_its_counters_are_read_without_a_total_of_requests() -> None:
     reading = counters(PAGE)
-    assert reading is not None
-    assert (reading.outstanding, reading.generated_tokens, reading.finished_requests) == (
-        3,
-        12,
-        None,
-    )
+    assert (reading.outstanding, reading.generated_tokens) == (3, 12)
+    assert reading.finished_requests is None
     assert reading.moving == {"llamacpp:n_decode_total": 14.0, "llamacpp:prompt_tokens_total": 38.0}
-
-
-@pytest.mark.parametrize(
-    ("line", "phase"),
-    [
-        ("0.00.100.200 I srv    load_model: loading model '/x.gguf'", "loading weights"),
-        (
-            "0.01.100.200 I cmn          init: llama threadpool init, n_threads = 2",
-            "weights loaded",
-        ),
-        ("0.02.1.2 I srv  llama_server: listening on http://127.0.0.1:8099", "port open"),
-    ],
-)
-def test_its_log_tells_how_far_a_start_is(line: str, phase: str) -> None:
-    assert log_phases.announced_phase(line) == phase
-
-
-def test_its_context_stands_in_its_list_of_models() -> None:
+    # Its context stands in its list of models.
     assert LLAMA.context_in_model_card({"id": "a", "meta": {"n_ctx": 4096}}) == 4096
     assert LLAMA.context_in_model_card({"id": "a"}) is None
+
+
+def test_its_log_tells_how_far_a_start_is() -> None:
+    phase_by_line = {
+        "0.00.1.2 I srv    load_model: loading model '/x.gguf'": "loading weights",
+        "0.01.1.2 I cmn          init: llama threadpool init, n_threads = 2": "weights loaded",
+        "0.02.1.2 I srv  llama_server: listening on http://127.0.0.1:8099": "port open",
+    }
+    for line, phase in phase_by_line.items():
+        assert log_phases.announced_phase(line) == phase

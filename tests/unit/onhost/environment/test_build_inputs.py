@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,30 +28,26 @@ from lockstep.onhost.environment import build_inputs, wheel_store
 from lockstep.onhost.fetch import announced_fetches, growth_report, peer_client
 
 
-def built_wheel(name: str, version: str) -> tuple[str, bytes]:
-    """Name and bytes of a wheel that pip takes."""
+def built_wheel(name: str, version: str) -> tuple[dict[str, Any], bytes]:
+    """The entry of a wheel that pip takes, and its bytes."""
     content = ("".join(map(str, range(60_000))),)
     wheel = StandInWheel(name, version, files=((f"{name}.txt", *content),))
     with tempfile.TemporaryDirectory() as folder:
         path = write_wheel(wheel, Path(folder))
-        return path.name, path.read_bytes()
+        body = path.read_bytes()
+    sha256 = hashlib.sha256(body).hexdigest()
+    package = {"name": name, "version": version, "file": path.name, "sha256": sha256}
+    return {**package, "size": None, "stage": "pytorch"}, body
 
 
-FILE, BODY = built_wheel("torch", "2.10.0+cu130")
+OTHER, OTHER_BODY = built_wheel("other", "1.0")
+PACKAGE, BODY = built_wheel("torch", "2.10.0+cu130")
+
+FILE, NAME = PACKAGE["file"], PACKAGE["sha256"]
 QUOTED = FILE.replace("+", "%2B")
-NAME = hashlib.sha256(BODY).hexdigest()
-TORCH = {"name": "torch", "version": "2.10.0+cu130", "file": FILE, "sha256": NAME}
+
+
 HTML = {"Content-Type": "text/html"}
-PACKAGE = {**TORCH, "size": None, "stage": "pytorch"}
-_, OTHER_BODY = built_wheel("other", "1.0")
-OTHER = {
-    "name": "other",
-    "version": "1.0",
-    "file": "other-1.0-py3-none-any.whl",
-    "sha256": hashlib.sha256(OTHER_BODY).hexdigest(),
-    "size": len(OTHER_BODY),
-    "stage": "pytorch",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -92,28 +87,31 @@ class Host:
         self.folder = root / "engines/store"
         self.home = root / "engines/0123456789ab"
         write_lease(self.paths, *of)
-        self.spec: dict[str, Any] = {
-            "packages": [PACKAGE],
-            "built_with": [],
-            "precompiled": None,
-            "torch_index": None,
-            "flashinfer_index": None,
-            "index": f"{index.url}/whl",
-            "tools": sys.executable,
-            **dict.fromkeys(build_inputs.TREES),
-            **spec,
-        }
+        absent = ("precompiled", "torch_index", "flashinfer_index", *build_inputs.TREES)
+        self.spec: dict[str, Any] = {"packages": [PACKAGE], "built_with": []}
+        self.spec |= {"index": f"{index.url}/whl", "tools": sys.executable}
+        self.spec |= {**dict.fromkeys(absent), **spec}
 
     def bring(self, stage: str = "pytorch") -> None:
         content = build_inputs.Content(self.spec, stage, self.folder)
         with content.hold_copy_claim(self.paths):
             content.bring_wheels()
-            content.bring_trees(self.home, run)
+            content.bring_trees(self.home, self._run)
 
+    def _run(self, *argv: str) -> None:
+        if subprocess.run(argv, capture_output=True, check=False).returncode != 0:
+            raise errors.Problem("it failed")
 
-def run(*argv: str) -> None:
-    if subprocess.run(argv, capture_output=True, check=False).returncode != 0:
-        raise errors.Problem("it failed")
+    def call_python_by(self, script: str) -> None:
+        """Have the interpreter started by a script, which ends with its start."""
+        self.home.parent.mkdir(parents=True)
+        program = self.home.parent / "python"
+        program.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} "$@"\n')
+        program.chmod(0o755)
+        self.spec["tools"] = str(program)
+
+    def head(self) -> str:
+        return git(self.home / "vllm", "rev-parse", "HEAD")
 
 
 def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index, capsys):
@@ -127,39 +125,6 @@ def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index,
         "engine, pytorch: 1 of 1 wheels, 0 MB\n"
         "engine, pytorch: 0.3 MB copied from spark1\n"
     )
-
-
-def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, index):
-    host = Host(tmp_path, index, peer.as_peer(earlier=True))
-    with announced_fetches.hold_claim(peer.paths, "engine-pytorch", [NAME]):
-        task = threading.Thread(target=host.bring)
-        task.start()
-        target_path = announced_fetches.claims_folder(host.paths) / "engine-pytorch"
-        deadline = time.monotonic() + 180
-        while (
-            not (target_path.exists() and announced_fetches.is_held(target_path))
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.001)
-        # Others could wait for this one in turn.
-        assert target_path.read_text() == f"{NAME}\n"
-        (peer.flat / NAME).write_bytes(BODY)
-        task.join(180)
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert index.requests == []
-
-
-@pytest.mark.slow
-def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index):
-    """The index has another file of that name first, and gives neither hashes nor sizes."""
-    page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
-    with serving({"/cu130/torch/": Reply(page)}) as other_server:
-        host = Host(tmp_path, index, torch_index=f"{other_server.url}/cu130")
-        host.bring()
-        assert other_server.paths == ["/cu130/torch/"]
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert (host.folder / "wheels" / FILE).read_bytes() == BODY
-    assert not (host.folder / ".pip").exists()
 
 
 @pytest.mark.slow
@@ -179,50 +144,34 @@ def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     assert ranges == [None, "bytes=1000-"]
 
 
-def test_what_a_cut_pip_had_whole_is_kept_and_what_it_had_in_part_is_not(tmp_path, peer, index):
-    """pip has each file in a folder for itself until all of them are there."""
-    (peer.flat / NAME).write_bytes(BODY)
-    host = Host(tmp_path, index, peer.as_peer(), packages=[OTHER, PACKAGE])
-    (host.folder / ".pip/pip-unpack-x").mkdir(parents=True)
-    (host.folder / ".pip/pip-unpack-x" / str(OTHER["file"])).write_bytes(OTHER_BODY)
-    (host.folder / ".pip/pip-unpack-x" / FILE).write_bytes(BODY[:1000])
-    host.bring()
-    assert (host.folder / str(OTHER["sha256"])).read_bytes() == OTHER_BODY
-    assert (host.folder / NAME).read_bytes() == BODY
-    assert index.requests == [] and not (host.folder / ".pip").exists()
-
-
 @pytest.mark.slow
-def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
+def test_a_pip_that_is_killed_leaves_what_it_had_whole(tmp_path, index):
     """The real one, in the middle of its second file."""
-    stop = threading.Event()
-    path = "/whl/other/other-1.0-py3-none-any.whl"
+    path = f"/whl/other/{OTHER['file']}"
     index.answers["/whl/other/"] = Reply(f'<a href="{path}">o</a>'.encode(), 200, HTML)
     index.answers[path] = Reply(OTHER_BODY)
     second = index.answers[f"/whl/files/{QUOTED}"]
+    log = tmp_path / "pid"
 
     def answer(request):
         # The first pip is cut off here, with the other file whole.
-        pids = (host.home.parent / "pid").read_text().split()
+        pids = log.read_text().split()
         if len(pids) == 1:
             os.kill(int(pids[0]), signal.SIGKILL)
-            stop.set()
         return second
 
     index.answers[f"/whl/files/{QUOTED}"] = answer
-    host = Host(tmp_path, index, packages=[{**OTHER, "size": None}, PACKAGE])
-    host.home.parent.mkdir(parents=True)
-    program = host.home.parent / "python"
-    log = host.home.parent / "pid"
-    program.write_text(f'#!/bin/sh\necho $$ >> {log}\nexec {sys.executable} "$@"\n')
-    program.chmod(0o755)
-    host.spec["tools"] = str(program)
+    host = Host(tmp_path, index, packages=[OTHER, PACKAGE])
+    host.call_python_by(f"echo $$ >> {log}")
     with pytest.raises(errors.Problem):
         host.bring()
-    assert stop.is_set()
+    # It has each file in a folder for itself until all of them are there.
+    (host.folder / ".pip/pip-unpack-x").mkdir()
+    (host.folder / ".pip/pip-unpack-x" / FILE).write_bytes(BODY[:1000])
     host.bring()
     assert (host.folder / NAME).read_bytes() == BODY
-    assert [request.path for request in index.requests].count(path) == 1
+    assert (host.folder / OTHER["sha256"]).read_bytes() == OTHER_BODY
+    assert index.paths.count(path) == 1 and not (host.folder / ".pip").exists()
 
 
 def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
@@ -242,49 +191,38 @@ def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
 
 @pytest.mark.slow
 def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index, capfd):
+    def passwords(server: LocalServer) -> list[str | None]:
+        return [request.headers.get("Authorization") for request in server.requests]
+
     login, basic = "http://me:s3cret@", "Basic " + base64.b64encode(b"me:s3cret").decode()
     page = f'<a href="{index.url}/whl/files/{QUOTED}#sha256={NAME}">torch</a>'.encode()
     with serving({"/private/torch/": Reply(page, 200, HTML)}) as private:
         host = Host(tmp_path / "one", index, index=f"{login}{private.host}/private")
-        host.spec["tools"] = str(written_down(tmp_path))
+        host.call_python_by(f'echo "$@" >> {tmp_path}/argv')
         host.bring()
-        assert [request.headers.get("Authorization") for request in private.requests] == [basic]
-    assert [request.headers.get("Authorization") for request in index.requests] == [None]
+        assert (passwords(private), passwords(index)) == ([basic], [None])
     # The wheel of compiled parts is no package of an index.
     url = f"{login}{index.host}/whl/files/{QUOTED}"
     pip = wheel_store.Pip(host.spec["tools"], wheel_store.pip_index_variables(None, [], [url]))
     store = wheel_store.WheelStore(tmp_path / "two", pip, peer_client.Copier(None))
     store.bring_wheels("vllm", [wheel_store.Wheel("torch", "1", FILE, NAME, None, url)])
-    assert index.requests[-1].headers.get("Authorization") == basic
+    assert passwords(index)[-1] == basic
     output = capfd.readouterr()
     argv = (tmp_path / "argv").read_text()
     assert argv.count("pip download") == 2 and "s3cret" not in argv + output.out + output.err
 
 
-def written_down(folder: Path) -> Path:
-    """An interpreter that writes down how it is called."""
-    program = folder / "python"
-    program.write_text(
-        f'#!/bin/sh\necho "$@" >> {folder}/argv\nexec {sys.executable} "$@"\n', encoding="utf-8"
-    )
-    program.chmod(0o755)
-    return program
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("answers", "why"),
     [
-        (None, "No matching distribution found for torch==2.10.0+cu130. Remedy: check network"),
-        (OTHER_BODY, f"Expected sha256 {NAME} Got"),
+        ({}, "No matching distribution found for torch==2.10.0+cu130. Remedy: check network"),
+        # Other bytes than were locked.
+        ({f"/whl/files/{QUOTED}": Reply(OTHER_BODY)}, f"Expected sha256 {NAME} Got"),
     ],
-    ids=["no index has it", "other bytes than were locked"],
 )
-def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, body, why):
-    if body:
-        index.answers[f"/whl/files/{QUOTED}"] = Reply(body)
-    else:
-        index.answers = {}
+def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, answers, why):
+    index.answers = {**index.answers, **answers} if answers else {}
     host = Host(tmp_path, index, index=f"http://me:s3cret@{index.host}/whl")
     with pytest.raises(errors.Problem) as error:
         host.bring()
@@ -296,36 +234,42 @@ def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, body
 
 
 @pytest.mark.slow
-def test_without_an_index_pips_own_configuration_names_it(tmp_path, index, monkeypatch):
+def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index, monkeypatch):
+    """The index has another file of that name first, and gives neither hashes nor sizes."""
+    # Without an index, pip's own configuration names it.
     configuration = tmp_path / "pip.conf"
     configuration.write_text(f"[global]\nindex-url = {index.url}/whl\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
-    host = Host(tmp_path, index, index=None)
-    host.bring()
+    page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
+    with serving({"/cu130/torch/": Reply(page)}) as other_server:
+        host = Host(tmp_path, index, index=None, torch_index=f"{other_server.url}/cu130")
+        host.bring()
+        assert other_server.paths == ["/cu130/torch/"]
     assert (host.folder / NAME).read_bytes() == BODY
+    assert (host.folder / "wheels" / FILE).read_bytes() == BODY
+    assert not (host.folder / ".pip").exists()
 
 
 @pytest.mark.slow
 def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatch):
-    monkeypatch.setattr(
-        growth_report,
-        "call_periodically",
-        functools.partial(growth_report.call_periodically, period_s=0.01),
-    )
+    quick = functools.partial(growth_report.call_periodically, period_s=0.01)
+    monkeypatch.setattr(growth_report, "call_periodically", quick)
     host = Host(tmp_path, index)
-    beaten = threading.Event()
+    beaten, looks = threading.Event(), []
     monkeypatch.setattr(announced_fetches.Claim, "show_sign_of_life", lambda claim: beaten.set())
 
     def answer(request):
-        # As slow as a line that others must not lose patience with.
+        # As slow as a line that others must not lose patience with, who may wait for the wheel.
         assert beaten.wait(180)
+        claim = announced_fetches.claims_folder(host.paths) / "engine-pytorch"
+        looks.append((announced_fetches.is_held(claim), claim.read_text()))
         return Reply(BODY)
 
-    (host.folder).mkdir(parents=True)
+    host.folder.mkdir(parents=True)
     (host.folder / f"{NAME}.incomplete").write_bytes(BODY[:1000])
     index.answers[f"/whl/files/{QUOTED}"] = answer
     host.bring()
-    assert beaten.is_set()
+    assert beaten.is_set() and looks == [(True, f"{NAME}\n")]
 
 
 @pytest.fixture
@@ -337,17 +281,16 @@ def test_a_history_of_another_spark_costs_the_git_server_nothing(tmp_path, peer,
     wanted_source = source(fork)
     first = Host(tmp_path / "first", index, packages=[], vllm=wanted_source)
     first.bring("vllm")
-    bundle = first.folder / wanted_source["commit"]
-    (peer.flat / wanted_source["commit"]).write_bytes(bundle.read_bytes())
+    bundle = (first.folder / wanted_source["commit"]).read_bytes()
+    (peer.flat / wanted_source["commit"]).write_bytes(bundle)
     fork.rename(tmp_path / "gone")
     host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=wanted_source)
     host.bring("vllm")
-    assert git(host.home / "vllm", "rev-parse", "HEAD", "v1~0") == git(
-        first.home / "vllm", "rev-parse", "HEAD", "v1~0"
-    )
+    assert host.head() == first.head() == wanted_source["commit"]
+    assert git(host.home / "vllm", "tag") == "v1"
     assert (host.home / "vllm/setup.py").read_text() == "ours"
     # And it can give it in turn.
-    assert (host.folder / wanted_source["commit"]).read_bytes() == bundle.read_bytes()
+    assert (host.folder / wanted_source["commit"]).read_bytes() == bundle
 
 
 def test_a_history_that_has_not_the_commit_is_refused(tmp_path, peer, index, fork, capsys):
@@ -358,6 +301,6 @@ def test_a_history_that_has_not_the_commit_is_refused(tmp_path, peer, index, for
     (peer.flat / new).write_bytes(bundle.read_bytes())
     host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=source(fork))
     host.bring("vllm")
-    assert git(host.home / "vllm", "rev-parse", "HEAD") == new
+    assert host.head() == new
     output = capsys.readouterr().out
     assert f"{new[:12]} from spark1 is not what its hash says; not used" in output

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,43 +45,37 @@ CHECKPOINTS: dict[str, tuple[list[str], dict[str, dict[str, str]], list[str]]] =
 
 
 @pytest.fixture(scope="module")
-def recipe_faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def recipe_faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The faults that one check finds in all these recipes; none for accepted ones."""
     venv = Venv(tmp_path_factory.mktemp("venv"))
     venv.files |= FILES
     model = '        serve.add_argument("model")\n'
     flag = '        serve.add_argument("--config-format")\n'
     venv.files[ENTRY] = venv.files[ENTRY].replace(model, model + flag)
+
+    def snapshot(name: str, files: list[str], host_files: dict[str, dict[str, str]]) -> Any:
+        """One of which the configuration alone is on the host."""
+        folder = venv.folder / name
+        folder.mkdir()
+        for file, content in host_files.items():
+            (folder / file).write_text(json.dumps(content))
+        return {"folder": str(folder), "files": files}
+
     recipes = []
     for name, (files, host_files, flags) in CHECKPOINTS.items():
-        part = {"folder": str(config_snapshot(venv.folder / name, host_files)), "files": files}
-        recipes.append({"name": name, "checkpoint": [part], "argv": [*RECIPE["argv"], *flags]})
-    names = [CONFIG, "w.safetensors"]
-    own = {"folder": str(config_snapshot(venv.folder / "own", {})), "files": names}
+        checkpoint = [snapshot(name, files, host_files)]
+        recipes.append({"name": name, "checkpoint": checkpoint, "argv": [*RECIPE["argv"], *flags]})
+    own = snapshot("own", [CONFIG, "w.safetensors"], {})
     base = {"folder": str(venv.folder / "lacks a name"), "files": [CONFIG]}
     recipes.append({"name": "borrowed", "checkpoint": [own, base]})
     venv.question["recipes"] = [{**RECIPE, **recipe} for recipe in recipes]
-    code, record, output = venv.ask()
-    assert (code, output) == (
-        1,
-        "".join(f"engine check: {fault_line}\n" for fault_line in record["faults"]),
-    )
-    words = (
-        fault_line.removeprefix("recipe ").split(": vLLM 0.19.2 ", 1)
-        for fault_line in record["faults"]
-    )
-    yield {name: fault for name, fault in words}
-
-
-def config_snapshot(folder: Path, files: dict[str, dict[str, str]]) -> Path:
-    """A snapshot of which the configuration alone is on the host."""
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
-    return folder
+    words = (fault.removeprefix("recipe ").split(": vLLM 0.19.2 ", 1) for fault in venv.faults())
+    return {name: fault for name, fault in words}
 
 
 OTHER = "Remedy: name another transformers (engine.transformers) or another vLLM"
+ANEW = "Remedy: build the environment anew, or name another vLLM"
+LACKS = "vllm.vllm_flash_attn requires (_vllm_fa2_C)"
 ANEW = "Remedy: build the environment anew, or name another vLLM"
 BESIDE = " with transformers 5.17.0"
 RENAMED = f"{BESIDE}: cannot import name 'Rotary' from 'transformers.pixtral'. {OTHER}"
@@ -93,10 +86,7 @@ RENAMED = f"{BESIDE}: cannot import name 'Rotary' from 'transformers.pixtral'. {
     [
         ("lacks a name", f"cannot import its class Sees{RENAMED}"),
         # No other transformers helps.
-        (
-            "lacks a part",
-            f"cannot import its class Lacks: vllm.vllm_flash_attn requires (_vllm_fa2_C). {ANEW}",
-        ),
+        ("lacks a part", f"cannot import its class Lacks: {LACKS}. {ANEW}"),
         ("fails within", f"cannot import its class Hears{BESIDE}: ambiguous head_dim. {OTHER}"),
         # The part that writes text is imported, too.
         ("its text", f"cannot import its class Counts: no kernel. {ANEW}"),
@@ -112,13 +102,7 @@ RENAMED = f"{BESIDE}: cannot import name 'Rotary' from 'transformers.pixtral'. {
         ("the owner's", None),
     ],
 )
-def test_the_classes_of_a_checkpoint_are_imported(
-    recipe_faults: dict[str, str], recipe: str, fault: str | None
-) -> None:
+def test_the_classes_of_a_checkpoint_are_imported(recipe_faults, recipe, fault) -> None:
     assert recipe_faults.get(recipe) == fault
-
-
-def test_a_configuration_that_vllm_cannot_read_is_a_fault(recipe_faults: dict[str, str]) -> None:
-    assert recipe_faults["unreadable"].startswith(
-        "cannot read the configuration of its checkpoint: "
-    )
+    message = "cannot read the configuration of its checkpoint: "
+    assert recipe_faults["unreadable"].startswith(message)

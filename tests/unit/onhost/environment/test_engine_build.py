@@ -11,9 +11,11 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from subprocess import CompletedProcess
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -135,19 +137,11 @@ COMPILED = {**wheel("compiled", "1.0+cu130", "vllm"), "name": "vllm"}
 RELEASED = wheel("vllm", "0.20.2", "vllm")
 
 
-class BuildRun(NamedTuple):
-    """A run that has ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run_build(*argv: str) -> BuildRun:
+def run_build(*argv: str) -> CompletedProcess[str]:
     out, err = io.StringIO(), io.StringIO()
     with mock.patch.dict(os.environ), redirect_stdout(out), redirect_stderr(err):
         code = errors.run_main("lockstep engine-build", lambda: engine_build.main(list(argv)))
-    return BuildRun(code, out.getvalue(), err.getvalue())
+    return CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
 class Site:
@@ -155,54 +149,46 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "bin/index").mkdir(parents=True)
+        index = folder / "bin/index"
+        index.mkdir(parents=True)
         for package in (*PACKAGES, BUILT_WITH, RELEASED):
-            (folder / "bin/index" / package["file"]).write_text(package["name"])
-        (folder / "bin/index" / COMPILED["file"]).write_text("compiled")
+            (index / package["file"]).write_text(package["name"])
+        (index / COMPILED["file"]).write_text("compiled")
         uv, pip = folder / "bin/uv", folder / "bin/python"
         for path, text in ((uv, UV), (pip, PIP)):
             path.write_text(text)
             path.chmod(0o755)
-        self.log = folder / "bin/log"
         home = folder / "engines/0123456789ab"
+        variables = {"environment": {"VLLM_USE_PRECOMPILED": "1"}}
         self.spec: dict[str, Any] = {
-            "id": home.name,
-            "home": str(home),
-            "current": str(folder / "engines/current"),
-            "python": "3.12",
-            "uv": str(uv),
-            "tools": str(pip),
+            **{"id": home.name, "home": str(home), "current": f"{folder}/engines/current"},
+            **{"python": "3.12", "uv": str(uv), "tools": str(pip)},
             "index": "https://index.example/simple",
             "torch_index": "https://user:secret@index.example/cu130",
             "flashinfer_index": "https://index.example/whl",
             "packages": PACKAGES,
             "built_with": [BUILT_WITH],
             "precompiled": {**COMPILED, "url": f"https://wheels.example/{COMPILED['file']}"},
-            "vllm": {
-                **source(fork(folder / "fork")),
-                "environment": {"VLLM_USE_PRECOMPILED": "1"},
-            },
+            "vllm": {**source(fork(folder / "fork")), **variables},
             "transformers": source(fork(folder / "transformers")),
             "expected": {package["name"]: package["version"] for package in PACKAGES},
             "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
-            "engine_cuda": "13",
-            "waive_kernels": False,
-            "recipes": [],
+            **{"engine_cuda": "13", "waive_kernels": False, "recipes": []},
         }
 
     @property
     def home(self) -> Path:
         return Path(self.spec["home"])
 
-    def run(self, stage: str) -> BuildRun:
+    def run(self, stage: str) -> CompletedProcess[str]:
         """Run one stage."""
         return run_build(*self._argv(stage))
 
     def cut(self, stage: str, victim: str) -> int:
         """Run one stage as the host does; it ends as soon as uv has come to `victim`."""
         environment = {**os.environ, "FAIL": victim}
-        result = run_program("engine-build", *self._argv(stage), environment=environment)
-        return result.returncode
+        argv = self._argv(stage)
+        return run_program("engine-build", *argv, environment=environment).returncode
 
     def _argv(self, stage: str) -> list[str]:
         spec = self.folder / "engine.json"
@@ -224,34 +210,37 @@ class Site:
 
     def calls(self) -> list[tuple[list[str], dict[str, str]]]:
         """The calls of uv: arguments and the variables that it reads."""
-        return [ast.literal_eval(line) for line in self.log.read_text().splitlines()]
+        log = (self.folder / "bin/log").read_text()
+        return [ast.literal_eval(line) for line in log.splitlines()]
+
+
+Restore = Callable[[str], Site]
 
 
 @pytest.fixture(scope="module")
-def site_copies(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A site with two copies beside its folder: `new`, and `built` with all stages done."""
+def restored_site(tmp_path_factory: pytest.TempPathFactory) -> Restore:
+    """Brings back a site at the one place that its paths name: `new`, or `built` by all stages."""
     site = Site(tmp_path_factory.mktemp("engine") / "site")
     shutil.copytree(site.folder, site.folder.with_name("new"), symlinks=True)
     site.build()
     site.folder.rename(site.folder.with_name("built"))
-    return site
 
+    def restore(name: str) -> Site:
+        shutil.rmtree(site.folder, ignore_errors=True)
+        shutil.copytree(site.folder.with_name(name), site.folder, symlinks=True)
+        return copy.deepcopy(site)
 
-def restored_site(site_copies: Site, to: str) -> Site:
-    """The site at the one place that its paths name, as it was."""
-    shutil.rmtree(site_copies.folder, ignore_errors=True)
-    shutil.copytree(site_copies.folder.with_name(to), site_copies.folder, symlinks=True)
-    return copy.deepcopy(site_copies)
-
-
-@pytest.fixture
-def site(site_copies: Site) -> Site:
-    return restored_site(site_copies, "new")
+    return restore
 
 
 @pytest.fixture
-def built_site(site_copies: Site) -> Site:
-    return restored_site(site_copies, "built")
+def site(restored_site: Restore) -> Site:
+    return restored_site("new")
+
+
+@pytest.fixture
+def built_site(restored_site: Restore) -> Site:
+    return restored_site("built")
 
 
 def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site) -> None:
@@ -264,26 +253,32 @@ def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site
     assert editables == {"vllm": True, "transformers": False}
     first = (built_site.home / "pytorch.txt").read_text().splitlines()[0]
     assert first == f"torch==2.10.0+cu130 --hash=sha256:{PACKAGES[0]['sha256']}"
+    # A second run makes nothing anew, and another Python another venv.
+    inode = (built_site.home / "venv").stat().st_ino
+    built_site.build()
+    assert (built_site.home / "venv").stat().st_ino == inode
+    built_site.spec["python"] = "3.13"
+    assert "Python 3.13 (it has 3.12)" in built_site.missing()["pytorch"]
+    built_site.build()
     built_site.spec["home"] = str(built_site.home.parent / "another")
     assert sorted(built_site.missing()) == ["flashinfer", "pytorch", "vllm"]
 
 
 def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_site: Site) -> None:
-    [fork_variables] = [variables for argv, variables in built_site.calls() if "--editable" in argv]
+    def variables(of_fork: bool) -> list[dict[str, str]]:
+        return [keys for argv, keys in built_site.calls() if ("--editable" in argv) is of_fork]
+
+    [fork_variables] = variables(of_fork=True)
     path = built_site.home.parent / "store/wheels" / str(COMPILED["file"])
     assert fork_variables["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
     assert fork_variables["VLLM_USE_PRECOMPILED"] == "1"
     assert path.read_bytes() == b"compiled"
-    other_variables = [
-        variables for argv, variables in built_site.calls() if "--editable" not in argv
-    ]
-    assert not any(name.startswith("VLLM_") for variables in other_variables for name in variables)
+    assert "VLLM_" not in str(variables(of_fork=False))
     # What `gc` knows by that this engine is made of it.
     assert COMPILED["sha256"] in (built_site.home / "precompiled.txt").read_text()
     built_site.spec["precompiled"] = None
     assert built_site.run("vllm").returncode == 0
-    [_, without] = [variables for argv, variables in built_site.calls() if "--editable" in argv]
-    assert "VLLM_PRECOMPILED_WHEEL_LOCATION" not in without
+    assert "VLLM_PRECOMPILED_WHEEL_LOCATION" not in variables(of_fork=True)[1]
 
 
 @pytest.mark.parametrize(
@@ -291,9 +286,7 @@ def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_s
     [("left_pad-1.0", "vllm", "no left-pad"), ("torch-0.1", "pytorch", "torch 2.10.0+cu130")],
     ids=["somebody else's", "there twice"],
 )
-def test_what_is_not_to_be_there_is_taken_out(
-    built_site: Site, foreign: str, stage: str, missing: str
-) -> None:
+def test_what_is_not_to_be_there_is_taken_out(built_site, foreign, stage, missing) -> None:
     [packages] = (built_site.home / "venv/lib").glob("python*/site-packages")
     folder = packages / f"{foreign}.dist-info"
     folder.mkdir()
@@ -303,36 +296,29 @@ def test_what_is_not_to_be_there_is_taken_out(
     assert built_site.missing() == {} and not folder.exists()
 
 
-def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
-    """test_uv_cache_failures.py has what the real uv says of each part."""
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        # test_uv_cache_failures.py has what the real uv says of each part.
+        ("cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n", 0),
+        ('  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n', 1),
+    ],
+    ids=["lost a part", "a build fails by itself"],
+)
+def test_a_cache_that_lost_a_part_is_given_up(site: Site, message: str, code: int) -> None:
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    message = f"cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
+    message = message.format(cache=cache)
     (cache / "broken").write_text(message)
     result = site.run("pytorch")
-    assert (result.returncode, site.missing().get("pytorch")) == (0, None)
-    assert "once more, without what uv had cached" in result.stdout
-    assert message in result.stderr
-
-
-def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
-    """uv makes its locks for everybody, and takes those that are there as they are."""
-    assert site.run("pytorch").returncode == 0
-    locks = (site.home.parent / "uv-cache", site.home / "venv/.lock")
-    assert [path.stat().st_mode & 0o077 for path in locks] == [0, 0]
-
-
-def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
-    cache = site.home.parent / "uv-cache"
-    cache.mkdir(parents=True)
-    message = f'  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n'
-    (cache / "broken").write_text(message)
-    result = site.run("pytorch")
-    assert result.returncode == 1
-    assert "once more" not in result.stdout
-    assert result.stderr == f"{message}\nlockstep engine-build: uv pip ended with 1\n"
     installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
-    assert (len(installs), cache.exists()) == (1, True)
+    assert (result.returncode, len(installs)) == (code, 2 - code)
+    assert ("once more, without what uv had cached" in result.stdout) == (code == 0)
+    assert message in result.stderr and cache.exists()
+    if code:
+        assert result.stderr == f"{message}\nlockstep engine-build: uv pip ended with 1\n"
+    else:
+        assert "pytorch" not in site.missing()
 
 
 def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site) -> None:
@@ -340,27 +326,26 @@ def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site
     argv, environment = site.calls()[-1]
     assert environment == {
         "UV_CACHE_DIR": f"{site.home.parent}/uv-cache",
-        "UV_NO_PROGRESS": "1",
-        "UV_PYTHON_DOWNLOADS": "never",
+        **{"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"},
         "http_proxy": "http://proxy:3128",
     }
     assert "secret" not in " ".join(argv) + result.stdout + result.stderr
     assert set((site.folder / "bin/proxies").read_text().splitlines()) == {"http://proxy:3128"}
+    # uv makes its locks for everybody, and takes those that are there as they are.
+    locks = (site.home.parent / "uv-cache", site.home / "venv/.lock")
+    assert [path.stat().st_mode & 0o077 for path in locks] == [0, 0]
 
 
-def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(built_site: Site) -> None:
+def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: Site) -> None:
     torch = built_site.home.parent / "store" / PACKAGES[0]["sha256"]
     torch.write_bytes(b"tarch")
-    (
-        built_site.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD"
-    ).unlink()
+    [record] = (built_site.home / "venv").rglob("torch-2.10.0+cu130.dist-info/RECORD")
+    record.unlink()
+    # But what is spoiled on disk is fetched again.
     result = built_site.run("pytorch")
     assert result.returncode == 0, result.stderr
     assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in result.stdout
     assert torch.read_bytes() == b"torch"
-
-
-def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: Site) -> None:
     built_site.spec["tools"] = "/nonexistent"
     built_site.spec["home"] = str(built_site.home.parent / "ba9876543210")
     for name in ("fork", "transformers"):
@@ -369,17 +354,14 @@ def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: 
     assert git(built_site.home / "vllm", "tag") == "v1"
 
 
-def test_a_second_run_of_a_stage_makes_nothing_anew(built_site: Site) -> None:
-    inode = (built_site.home / "venv").stat().st_ino
-    built_site.build()
-    assert (built_site.home / "venv").stat().st_ino == inode
-
-
 def test_a_released_vllm_needs_no_git(site: Site) -> None:
-    packages = [*PACKAGES, RELEASED]
+    packages, fork_source = [*PACKAGES, RELEASED], site.spec["vllm"]
+    site.spec["vllm"] = {**fork_source, "git": "/nonexistent"}
+    result = site.run("vllm")
+    message = "lockstep engine-build: git -C ended with 128"
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (1, message)
     site.spec |= {"vllm": None, "transformers": None, "packages": packages, "built_with": []}
     site.build()
-    assert len(site.calls()) == 4
     assert "vllm==0.20.2 --hash=sha256:" in (site.home / "vllm.txt").read_text()
 
 
@@ -395,32 +377,11 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
     assert not (site.home / "venv/half-copied").exists()
 
 
-def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(built_site: Site) -> None:
-    (built_site.home / "unfinished").write_text("x")
-    assert built_site.engine_facts()["unfinished"]
-    with file_lock.open_file(built_site.home / "unfinished") as mark:
-        fcntl.flock(mark, fcntl.LOCK_EX)
-        assert not built_site.engine_facts()["unfinished"]
-
-
-def test_another_python_means_another_venv(built_site: Site) -> None:
-    built_site.spec["python"] = "3.13"
-    assert "Python 3.13 (it has 3.12)" in built_site.missing()["pytorch"]
-    built_site.build()
-
-
-def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
-    site.spec["vllm"]["git"] = "/nonexistent"
-    result = site.run("vllm")
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1] == "lockstep engine-build: git -C ended with 128"
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         ([], "usage: engine-build"),
-        (["bake"], "usage: engine-build"),
+        (["bake", "x"], "usage: engine-build"),
         (["check", "a", "b"], "usage: engine-build"),
         (["check", "/none.json"], "none.json"),
     ],
@@ -438,26 +399,28 @@ def record(site: Site, **changes: Any) -> None:
 
 
 def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
-    record(site)
-    # The second time over what is there.
-    assert [site.run("activate").returncode for _ in range(2)] == [0, 0]
-    assert Path(site.spec["current"]).readlink() == Path(site.home.name)
-
-
-def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> None:
     current = Path(site.spec["current"])
     site.home.mkdir(parents=True)
     current.symlink_to("older")
     assert site.run("activate").returncode == 1
     record(site, faults=["torch is a CPU build"])
     result = site.run("activate")
-    assert result.returncode == 1
-    assert "has not passed its check" in result.stderr
+    assert result.returncode == 1 and "has not passed its check" in result.stderr
     assert current.readlink() == Path("older")
+    record(site)
+    # The second time over what is there.
+    assert [site.run("activate").returncode for _ in range(2)] == [0, 0]
+    assert current.readlink() == Path(site.home.name)
 
 
-def test_a_change_of_the_environment_makes_its_check_void(built_site: Site) -> None:
+def test_a_change_makes_a_check_void_and_a_stage_may_still_be_running(built_site: Site) -> None:
     record(built_site)
     assert built_site.engine_facts()["check"]
     assert built_site.run("flashinfer").returncode == 0
     assert built_site.engine_facts()["check"] is None
+    # It is not taken for one that was cut off.
+    (built_site.home / "unfinished").write_text("x")
+    assert built_site.engine_facts()["unfinished"]
+    with file_lock.open_file(built_site.home / "unfinished") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        assert not built_site.engine_facts()["unfinished"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,9 +40,7 @@ def check_out(tmp_path: Path, wanted_source: dict[str, str]) -> Path:
     [(), ("branch", "-D", BRANCH), ("branch", "--force", BRANCH, "main")],
     ids=["branch", "no branch any more", "a branch that left it behind"],
 )
-def test_a_commit_comes_with_its_history(
-    tmp_path: Path, origin: Path, meanwhile: tuple[str, ...]
-) -> None:
+def test_a_commit_comes_with_its_history(tmp_path, origin, meanwhile):
     wanted_source = source(origin, BRANCH)
     if meanwhile:
         git(origin, *meanwhile)
@@ -54,34 +51,23 @@ def test_a_commit_comes_with_its_history(
     assert git(copy, "tag") == "v1"
 
 
-def cut_off(copy: Path) -> None:
+def test_another_commit_is_checked_out_whatever_became_of_the_copy_and_its_tags(tmp_path, origin):
+    git(origin, "checkout", "--quiet", BRANCH)
+    # A repository that was cut off at its first moment is mended.
+    (tmp_path / "copy/.git").mkdir(parents=True)
+    copy = check_out(tmp_path, source(origin))
+    # Locks of a git that was cut off, and a change by hand.
     for lock in ("index.lock", "HEAD.lock", "config.lock"):
         (copy / ".git" / lock).touch()
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [cut_off, lambda copy: (copy / "setup.py").write_text("tampered")],
-    ids=["locks of a git that was cut off", "a change by hand"],
-)
-def test_another_commit_is_checked_out_whatever_became_of_the_copy_and_its_tags(
-    tmp_path: Path, origin: Path, harm: Callable[[Path], object]
-) -> None:
-    git(origin, "checkout", "--quiet", BRANCH)
-    copy = check_out(tmp_path, source(origin))
-    harm(copy)
+    (copy / "setup.py").write_text("tampered")
     new = commit(origin)
     git(origin, "tag", "--force", "v1", "HEAD")
     check_out(tmp_path, source(origin))
     assert git(copy, "rev-parse", "HEAD", "v1") == f"{new}\n{new}"
     assert (copy / "setup.py").read_text() == "ours"
-
-
-def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(
-    tmp_path: Path, origin: Path
-) -> None:
-    (tmp_path / "copy/.git").mkdir(parents=True)
-    check_out(tmp_path, source(origin, BRANCH))
+    # One that the origin has no more is a problem.
+    with pytest.raises(errors.Problem):
+        check_out(tmp_path, {**source(origin), "commit": 40 * "a"})
 
 
 def test_a_bundle_that_is_spoiled_is_not_used(tmp_path: Path, origin: Path) -> None:
@@ -94,8 +80,3 @@ def test_a_bundle_that_is_spoiled_is_not_used(tmp_path: Path, origin: Path) -> N
     assert git(copy, "rev-parse", "HEAD") == wanted_source["commit"]
     # Another one is kept for others.
     assert not bundle.read_bytes().endswith(20 * b"x")
-
-
-def test_a_commit_that_the_origin_has_no_more_is_a_problem(tmp_path: Path, origin: Path) -> None:
-    with pytest.raises(errors.Problem):
-        check_out(tmp_path, {**source(origin), "commit": 40 * "a"})

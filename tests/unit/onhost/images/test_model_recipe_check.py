@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from a_probe import program
 from forked_host import run_program
 
-from lab.images.image_content import TAGS, Tag, program_files
+from lab.images.image_content import TAGS, program_files
 from lockstep.onhost.core import errors
 from lockstep.onhost.images import model_recipe_check
 
@@ -38,16 +37,13 @@ SGLANG = {
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """The packages of the newest stand-in images, side by side."""
-    return install_packages(tmp_path / "image", *(tag for tag in TAGS if tag.tag == "latest"))
-
-
-def install_packages(folder: Path, *tags: Tag) -> Path:
-    for tag in tags:
-        for entry in program_files(tag):
-            if entry.path.startswith("usr/lib/python3"):
-                path = folder / entry.path.partition("dist-packages/")[2]
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(entry.content)
+    folder = tmp_path / "image"
+    entries = [entry for tag in TAGS if tag.tag == "latest" for entry in program_files(tag)]
+    for entry in entries:
+        if entry.path.startswith("usr/lib/python3"):
+            path = folder / entry.path.partition("dist-packages/")[2]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(entry.content)
     return folder
 
 
@@ -61,49 +57,39 @@ def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) 
     return answer
 
 
-GUARDED = {**VLLM, "argv": [*VLLM["argv"], "--moe-backend", "marlin"]}
 UNRECOGNIZED = "error: unrecognized arguments:"
 
 
 @pytest.mark.parametrize(
-    ("engine", "version", "recipes", "faults"),
+    ("engine", "recipe", "release", "key", "value", "fault"),
     [
+        ("vllm", VLLM, "vLLM 0.32.0", "argv", "--moe-backend marlin", ""),
         (
-            "vllm",
-            "0.32.0",
-            [
-                VLLM,
-                GUARDED,
-                {**VLLM, "argv": [*VLLM["argv"], "--swap-space", "4"]},
-                {**VLLM, "environment": {"VLLM_ATTENTION_BACKEND": "TRITON_MLA"}},
-            ],
-            [
-                f"recipe qwen: vLLM 0.32.0 refuses it: vllm: {UNRECOGNIZED} --swap-space",
-                "recipe qwen: vLLM 0.32.0 does not know the variable VLLM_ATTENTION_BACKEND",
-            ],
+            *("vllm", VLLM, "vLLM 0.32.0", "argv", "--swap-space 4"),
+            f"refuses it: vllm: {UNRECOGNIZED} --swap-space",
         ),
         (
-            "sglang",
-            "0.5.23",
-            [SGLANG, {**SGLANG, "argv": [*SGLANG["argv"], "--cuda-graph-max-bs", "8"]}],
-            [
-                "recipe mistral: SGLang 0.5.23 refuses it: "
-                f"sglang: {UNRECOGNIZED} --cuda-graph-max-bs"
-            ],
+            *("vllm", VLLM, "vLLM 0.32.0", "environment", {"VLLM_ATTENTION_BACKEND": "X"}),
+            "does not know the variable VLLM_ATTENTION_BACKEND",
+        ),
+        (
+            *("sglang", SGLANG, "SGLang 0.5.23", "argv", "--cuda-graph-max-bs 8"),
+            f"refuses it: sglang: {UNRECOGNIZED} --cuda-graph-max-bs",
         ),
     ],
 )
 def test_only_recipes_that_are_refused_are_named(
-    image: Path, engine: str, version: str, recipes: list[dict[str, Any]], faults: list[str]
+    image, engine, recipe, release, key, value, fault
 ) -> None:
-    verdict = ask(image, engine, *recipes)
+    change = {key: [*recipe[key], *value.split()] if key == "argv" else value}
+    faults = [f"recipe {recipe['name']}: {release} {fault}"] if fault else []
+    verdict = ask(image, engine, recipe, {**recipe, **change})
+    version = release.partition(" ")[2]
     assert verdict == {"version": version, "faults": faults, "unanswered": None}
 
 
-@pytest.mark.parametrize(("engine", "recipe"), [("vllm", GUARDED), ("sglang", SGLANG)])
-def test_an_engine_that_cannot_be_imported_for_want_of_a_gpu_refuses_nothing(
-    image: Path, engine: str, recipe: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(("engine", "recipe"), [("vllm", VLLM), ("sglang", SGLANG)])
+def test_an_engine_that_cannot_be_imported_for_want_of_a_gpu_refuses_nothing(image, engine, recipe):
     answer = ask(image, engine, recipe, STANDIN_NEEDS_GPU="1")
     assert answer["faults"] == []
     assert "cannot be imported: libcuda.so.1" in answer["unanswered"]
@@ -117,42 +103,27 @@ def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> No
     bad = {**VLLM, "environment": {}, "argv": ["vllm", "serve", "x", "--swap-space", "4"]}
     failing_recipe = {**VLLM, "name": "hindered", "environment": {"VLLM_PORT": "1"}}
     answer = ask(image, "vllm", failing_recipe, bad)
-    assert [fault.partition(" refuses it")[0] for fault in answer["faults"]] == [
-        "recipe qwen: vLLM 0.32.0"
-    ]
-    assert answer["unanswered"] == (
-        "recipe hindered: vLLM 0.32.0 cannot be asked: Read-only file system"
-    )
+    [fault] = answer["faults"]
+    assert fault.startswith("recipe qwen: vLLM 0.32.0 refuses it")
+    message = "recipe hindered: vLLM 0.32.0 cannot be asked: Read-only file system"
+    assert answer["unanswered"] == message
 
 
 # model_recipe_check.py, with a Docker that answers for the image.
 
 
-class CheckResult(NamedTuple):
-    """A run that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Check = Callable[[str], CheckResult]
-
-
 @pytest.fixture
-def check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Check:
+def check(tmp_path, monkeypatch, capsys):
     """The program, with a `docker` that does this."""
     monkeypatch.setattr(model_recipe_check, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / NAME).write_text(json.dumps([VLLM]))
 
-    def run(docker: str) -> CheckResult:
+    def run(docker: str) -> tuple[int, str, str]:
         program(tmp_path / "bin", "docker", docker)
         code = errors.run_main("recipe_check", lambda: model_recipe_check.main([REFERENCE, "vllm"]))
-        return CheckResult(code, *capsys.readouterr())
+        return (code, *capsys.readouterr())
 
     return run
 
@@ -166,12 +137,9 @@ def record(folder: Path) -> Any:
     return json.loads((folder / "images" / NAME).read_text())
 
 
-def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
-    tmp_path: Path, check: Check
-) -> None:
-    result = check(f'echo "$@" > {tmp_path}/argv; {says()}')
-    assert (result.code, result.err) == (0, "")
-    assert result.out == "vllm 0.32.0 in registry.example:5000/a/vllm takes 1 recipe(s)\n"
+def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(tmp_path, check):
+    message = "vllm 0.32.0 in registry.example:5000/a/vllm takes 1 recipe(s)\n"
+    assert check(f'echo "$@" > {tmp_path}/argv; {says()}') == (0, message, "")
     assert (tmp_path / "argv").read_text() == (
         "run --rm --init --pull never --network none --cap-drop ALL "
         "--security-opt no-new-privileges --log-driver none --read-only "
@@ -181,47 +149,44 @@ def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
         f"--mount type=bind,source={tmp_path}/questions/{NAME},target=/question.json,readonly "
         f"--entrypoint python3 {REFERENCE} /lockstep image-answer vllm /question.json\n"
     )
-    assert record(tmp_path) == {
-        "engine": "vllm",
-        "version": "0.32.0",
-        "faults": [],
-        "unanswered": None,
-        "asked": hashlib.sha256((tmp_path / "questions" / NAME).read_bytes()).hexdigest(),
-        "taken": [],
-    }
+    asked = hashlib.sha256((tmp_path / "questions" / NAME).read_bytes()).hexdigest()
+    verdict = {"version": "0.32.0", "faults": [], "unanswered": None}
+    assert record(tmp_path) == {"engine": "vllm", **verdict, "asked": asked, "taken": []}
 
 
-def test_a_refusal_is_kept_and_said_with_a_remedy(tmp_path: Path, check: Check) -> None:
-    result = check(says(faults=["recipe qwen: vLLM 0.32.0 refuses it: --swap-space"]))
-    assert result.code == errors.EXIT_FAILED
-    assert result.out == (
-        "image check: recipe qwen: vLLM 0.32.0 refuses it: --swap-space\n"
-        "Change the recipe, or bind it to an image whose engine takes it.\n"
-    )
-    assert record(tmp_path)["faults"] == ["recipe qwen: vLLM 0.32.0 refuses it: --swap-space"]
+REFUSAL = "recipe qwen: vLLM 0.32.0 refuses it: --swap-space"
 
 
-def test_an_engine_that_cannot_be_asked_is_a_warning(tmp_path: Path, check: Check) -> None:
-    result = check(says(unanswered="no libcuda.so.1"))
-    assert result.code == 0
-    assert result.out == (
-        "warning: vllm 0.32.0 in registry.example:5000/a/vllm could not be asked about its "
-        "recipes; its start will tell\n"
-        "warning: no libcuda.so.1\n"
-    )
-    assert record(tmp_path)["unanswered"] == "no libcuda.so.1"
+@pytest.mark.parametrize(
+    ("answer", "code", "output"),
+    [
+        (
+            *({"faults": [REFUSAL]}, errors.EXIT_FAILED),
+            f"image check: {REFUSAL}\n"
+            "Change the recipe, or bind it to an image whose engine takes it.\n",
+        ),
+        (
+            *({"unanswered": "no libcuda.so.1"}, 0),
+            "warning: vllm 0.32.0 in registry.example:5000/a/vllm could not be asked about its "
+            "recipes; its start will tell\nwarning: no libcuda.so.1\n",
+        ),
+    ],
+)
+def test_a_refusal_is_kept_with_a_remedy_and_silence_is_a_warning(
+    tmp_path, check, answer, code, output
+) -> None:
+    assert check(says(**answer))[:2] == (code, output)
+    assert record(tmp_path).items() >= answer.items()
 
 
 @pytest.mark.parametrize(
     ("docker", "reason"),
     [("echo no python3 here >&2; exit 127", "no python3 here"), ("exit 137", "nothing (exit 137)")],
 )
-def test_a_container_that_fails_leaves_no_record(
-    tmp_path: Path, check: Check, docker: str, reason: str
-) -> None:
-    result = check(docker)
-    assert result.code == errors.EXIT_FAILED
-    assert result.err == (
+def test_a_container_that_fails_leaves_no_record(tmp_path, check, docker, reason) -> None:
+    code, _, message = check(docker)
+    assert code == errors.EXIT_FAILED
+    assert message == (
         "recipe_check: registry.example:5000/a/vllm does not say whether its vllm takes its "
         f"recipes: {reason}\n"
     )

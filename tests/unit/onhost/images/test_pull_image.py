@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 from a_peer import Spark, write_lease
@@ -14,7 +16,6 @@ from local_server import Reply, SeenRequest, as_json, serving
 from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.fetch import announced_fetches, peer_client
 from lockstep.onhost.images import image_blob_store, loopback_registry, pull_image, registry_client
 
@@ -33,14 +34,14 @@ def manifest_of(config: bytes) -> bytes:
     def entry(body: bytes) -> dict:
         return {"digest": f"sha256:{name_of(body)}", "size": len(body)}
 
-    layers = [entry(BODIES["layer1"]), entry(BODIES["layer2"]), entry(BODIES["layer1"])]
-    return json.dumps(
-        {"mediaType": registry_client.MANIFESTS[0], "config": entry(config), "layers": layers}
-    ).encode()
+    layers = [entry(BODIES[name]) for name in ("layer1", "layer2", "layer1")]
+    manifest = {"mediaType": registry_client.MANIFESTS[0], "config": entry(config)}
+    return json.dumps({**manifest, "layers": layers}).encode()
 
 
 MANIFEST = manifest_of(BODIES["config"])
 DIGEST = f"sha256:{name_of(MANIFEST)}"
+MANIFEST_PATH = f"/v2/org/engine/manifests/{DIGEST}"
 NAME = "ghcr.io/org/engine"
 SHORT = f"{NAME}@{DIGEST[:19]}"
 EVERYTHING = {name_of(body) for body in (*BODIES.values(), MANIFEST)}
@@ -53,11 +54,6 @@ def reference() -> str:
 
 
 @pytest.fixture
-def image(reference) -> dict:
-    return {"Os": "linux", "Architecture": "arm64", "RepoDigests": [reference], "Id": "sha256:1"}
-
-
-@pytest.fixture
 def paths(tmp_path):
     paths = layout.Paths(tmp_path)
     paths.docker_socket.parent.mkdir(parents=True)
@@ -65,9 +61,9 @@ def paths(tmp_path):
 
 
 @pytest.fixture
-def docker(paths, image):
-    docker = FakeDocker(paths.docker_socket)
-    docker.pulled_image = image
+def docker(paths, reference):
+    docker, names = FakeDocker(paths.docker_socket), {"RepoDigests": [reference], "Id": "sha256:1"}
+    docker.pulled_image = {"Os": "linux", "Architecture": "arm64", **names}
     yield docker
     docker.close()
 
@@ -75,22 +71,21 @@ def docker(paths, image):
 @pytest.fixture
 def origin():
     """A registry with the image."""
-    with serving(answers(MANIFEST, *BODIES.values())) as server:
+    blobs = {blob_path(name): Reply(body) for name, body in BODIES.items()}
+    with serving({**blobs, MANIFEST_PATH: Reply(MANIFEST)}) as server:
         yield server
 
 
-def answers(manifest: bytes, *blobs: bytes) -> dict[str, Reply]:
-    base = "/v2/org/engine"
-    blob_replies = {f"{base}/blobs/sha256:{name_of(body)}": Reply(body) for body in blobs}
-    return {**blob_replies, f"{base}/manifests/{DIGEST}": Reply(manifest)}
+def blob_path(name: str) -> str:
+    return f"/v2/org/engine/blobs/sha256:{name_of(BODIES[name])}"
 
 
 @pytest.fixture
 def pull(paths, reference, origin):
     """Run the program; returns its exit code."""
 
-    def run(base: str | None = None, platform: str = "linux/arm64") -> int:
-        argv = [reference, "--platform", platform, "--from", base or f"{origin.url}/v2/org/engine"]
+    def run(platform: str = "linux/arm64") -> int:
+        argv = [reference, "--platform", platform, "--from", f"{origin.url}/v2/org/engine"]
         return pull_image.main(argv, paths)
 
     return run
@@ -102,11 +97,23 @@ def keeping_tag(reference: str) -> str:
 
 
 def stored_digests(paths) -> set[str]:
-    return {path.name for path in (paths.layers).iterdir() if path.is_file()}
+    return {path.name for path in paths.layers.iterdir() if path.is_file()}
 
 
-def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, image, capsys):
-    docker.images[reference] = image
+def fetched_paths(origin) -> set[str]:
+    return {request.path for request in origin.requests if request.method == "GET"}
+
+
+def assert_refused(pull, code: int, *words: str, **how: str) -> None:
+    with pytest.raises(errors.Problem) as problem:
+        pull(**how)
+    assert problem.value.code == code
+    assert all(word in str(problem.value) for word in words)
+
+
+@pytest.mark.parametrize("change", [{}, {"RepoDigests": [], "Id": DIGEST}], ids=["name", "its id"])
+def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, capsys, change):
+    docker.images[reference] = {**docker.pulled_image, **change}
     assert pull() == 0
     assert (docker.pulls, origin.requests) == ([], [])
     # A host that an older Lockstep deployed to has it without.
@@ -114,18 +121,15 @@ def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, i
     assert capsys.readouterr().out == f"image {SHORT}: here already\n"
 
 
-def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
-    docker, pull, paths, reference, capsys
-):
+def test_an_image_is_fetched_given_to_docker_and_kept(docker, pull, paths, reference, capsys):
     docker.takes = True
     assert pull() == 0
     repository, _, digest = reference.partition("@")
     query = {"fromImage": repository, "tag": digest, "platform": "linux/arm64"}
     assert docker.pulls == [query]
     # Docker was given the very bytes, with the manifest's own type.
-    assert docker.media_types == {name: registry_client.MANIFESTS[0] for name in [DIGEST[7:]]} | {
-        name: "application/octet-stream" for name in EVERYTHING - {DIGEST[7:]}
-    }
+    types = dict.fromkeys(EVERYTHING, "application/octet-stream")
+    assert docker.media_types == types | {DIGEST[7:]: registry_client.MANIFESTS[0]}
     assert stored_digests(paths) == EVERYTHING
     assert docker.tags == {keeping_tag(reference): reference}
     assert capsys.readouterr().out == (
@@ -133,6 +137,14 @@ def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
         f"image {NAME}: given to Docker; it has failed where Docker says nothing for 10 min\n"
         f"image {SHORT}: here and equal to the pin\n"
     )
+    # What only a forgotten image needed goes with it.
+    other_manifest = manifest_of(BODIES["layer1"])  # the same layers, another configuration
+    (paths.layers / name_of(other_manifest)).write_bytes(other_manifest)
+    image_blob_store.remove_image(paths.layers, DIGEST[7:])
+    kept_digests = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other_manifest)}
+    assert stored_digests(paths) == kept_digests
+    image_blob_store.remove_image(paths.layers, name_of(other_manifest))
+    assert stored_digests(paths) == set()
 
 
 def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
@@ -143,12 +155,9 @@ def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
         (peer.flat / name_of(body)).write_bytes(body)
     write_lease(paths, peer.as_peer())
     docker.takes = True
-    try:
+    with contextlib.closing(peer):
         assert pull() == 0
-    finally:
-        peer.close()
-    assert origin.requests == []
-    assert set(docker.media_types) == EVERYTHING
+    assert (origin.requests, set(docker.media_types)) == ([], EVERYTHING)
     assert f"image {NAME}: 0.1 MB copied from spark1" in capsys.readouterr().out
 
 
@@ -163,127 +172,103 @@ def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pu
         claimed_digests.append(set(claim.read_text().split()))
         return Reply(BODIES["config"])
 
-    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"] = config
+    origin.answers[blob_path("config")] = config
     assert pull() == 0
     assert claimed_digests[0] == EVERYTHING
 
 
-def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths, origin):
-    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"] = Reply(b"", 404)
-    with pytest.raises(errors.Problem):
-        pull()
-    origin.answers.update(answers(MANIFEST, BODIES["layer2"]))
-    origin.requests.clear()
-    assert pull() == 0
-    wanted_path = f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"
-    assert {request.path for request in origin.requests if request.method == "GET"} == {wanted_path}
-
-
-def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
-    assert pull() == 0
-    other_manifest = manifest_of(BODIES["layer1"])  # the same layers, another configuration
-    (paths.layers / name_of(other_manifest)).write_bytes(other_manifest)
-    image_blob_store.remove_image(paths.layers, DIGEST[7:])
-    kept_digests = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other_manifest)}
-    assert stored_digests(paths) == kept_digests
-    image_blob_store.remove_image(paths.layers, name_of(other_manifest))
-    assert stored_digests(paths) == set()
-
-
-def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
-    wrong = bytes(len(BODIES["layer1"]))
-    origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer1'])}"] = Reply(wrong)
+def test_wrong_bytes_are_never_given_to_docker_and_what_came_before_is_not_fetched_again(
+    docker, pull, paths, origin
+):
+    origin.answers[blob_path("layer2")] = Reply(bytes(len(BODIES["layer2"])))
     with pytest.raises(errors.Problem, match="not what its hash says, twice in a row"):
         pull()
     assert docker.pulls == []
-    assert name_of(BODIES["layer1"]) not in stored_digests(paths)
-
-
-def test_an_image_known_only_by_its_id_is_the_pin_too(docker, pull, reference, image):
-    docker.images[reference] = {**image, "RepoDigests": [], "Id": DIGEST}
+    assert name_of(BODIES["layer2"]) not in stored_digests(paths)
+    origin.answers[blob_path("layer2")] = Reply(BODIES["layer2"])
+    origin.requests.clear()
     assert pull() == 0
+    assert fetched_paths(origin) == {blob_path("layer2")}
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "refusal", "code", "words"),
     [
-        ({"Architecture": "amd64"}, "expected linux/arm64, the image is linux/amd64"),
-        ({"RepoDigests": ["x@sha256:2"]}, "Docker has it under sha256:2"),
+        ({"Architecture": "amd64"}, "", 6, "expected linux/arm64, the image is linux/amd64"),
+        ({"RepoDigests": ["x@sha256:2"]}, "", 6, "Docker has it under sha256:2"),
+        ({}, "write /x: no space left on device", 5, "Remedy: `lockstep gc`"),
+        ({}, "dial tcp: connection refused", 1, "finished layers are kept"),
     ],
 )
-def test_an_image_that_is_not_the_pin_is_refused(docker, pull, image, change, words):
-    docker.pulled_image = {**image, **change}
-    with pytest.raises(errors.Problem, match=words) as problem:
-        pull()
-    assert problem.value.code == 6
+def test_a_wrong_image_and_a_refusal_of_docker_have_codes(
+    docker, pull, change, refusal, code, words
+):
+    docker.pulled_image.update(change)
+    if refusal:
+        docker.pull_events = [{"errorDetail": {"message": refusal}, "error": refusal}]
+    assert_refused(pull, code, refusal, words)
 
 
 def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull, origin):
-    with pytest.raises(errors.Problem, match="expected linux/amd64, the image is linux/arm64"):
-        pull(platform="linux/amd64")
-    assert [
-        request.path
-        for request in origin.requests
-        if "blobs" in request.path and request.method == "GET"
-    ] == [f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"]
+    words = "expected linux/amd64, the image is linux/arm64"
+    assert_refused(pull, 6, words, platform="linux/amd64")
+    assert fetched_paths(origin) == {MANIFEST_PATH, blob_path("config")}
 
 
 @pytest.mark.parametrize(
     ("status", "code", "remedy"),
     [(401, 3, "docker login"), (403, 3, "docker login"), (404, 4, "pin another digest")],
 )
-def test_what_the_registry_refuses_gives_cause_code_and_remedy(
-    docker, pull, origin, status, code, remedy
-):
-    origin.answers[f"/v2/org/engine/manifests/{DIGEST}"] = Reply(b"", status)
-    with pytest.raises(errors.Problem, match=remedy) as problem:
-        pull()
-    assert problem.value.code == code
-    assert str(problem.value).startswith(SHORT)
-
-
-@pytest.mark.parametrize(
-    ("message", "code", "remedy"),
-    [
-        ("write /var/lib/docker/tmp: no space left on device", 5, "`lockstep gc`"),
-        ("dial tcp: connection refused", 1, "finished layers are kept"),
-    ],
-)
-def test_what_docker_refuses_gives_cause_code_and_remedy(docker, pull, message, code, remedy):
-    docker.pull_events = [{"errorDetail": {"message": message}, "error": message}]
-    with pytest.raises(errors.Problem) as problem:
-        pull()
-    assert problem.value.code == code
-    assert message in str(problem.value)
-    assert remedy in str(problem.value)
+def test_a_registrys_refusal_gives_code_and_remedy(docker, pull, origin, status, code, remedy):
+    origin.answers[MANIFEST_PATH] = Reply(b"", status)
+    assert_refused(pull, code, SHORT, remedy)
+    docker.close()
+    docker.path.unlink()
+    # Docker that is down has a code of its own.
+    assert_refused(pull, 7, "Remedy: sudo systemctl start docker")
 
 
 def test_an_index_of_several_platforms_is_no_pin(paths, origin):
     body = json.dumps({"manifests": []}).encode()
     digest = f"sha256:{name_of(body)}"
     origin.answers[f"/v2/org/engine/manifests/{digest}"] = Reply(body)
-    pin = pull_image.parse_pin(
-        f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
-    )
+    base = f"{origin.url}/v2/org/engine"
+    pin = pull_image.Pin(f"127.0.0.1:1/{NAME}", digest, "linux/arm64", base)
+    copier, claim = peer_client.Copier(None), announced_fetches.Claim(None)
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
-        pull_image.fetch_into_store(
-            pin, paths.layers, None, peer_client.Copier(None), announced_fetches.Claim(None)
-        )
+        pull_image.fetch_into_store(pin, paths.layers, None, copier, claim)
+    hub = replace(pin, origin="https://registry-1.docker.io/v2/vllm/vllm-openai")
+    assert hub.login_key == "https://index.docker.io/v1/"
+
+
+BASIC = "Basic " + base64.b64encode(b"anna:s3cret").decode()
 
 
 def login(paths, key: str) -> None:
-    entry = {"auth": base64.b64encode(b"anna:s3cret").decode()}
     config = paths.root / "root/.docker/config.json"
     config.parent.mkdir(parents=True)
-    config.write_text(json.dumps({"auths": {key: entry}}))
+    config.write_text(json.dumps({"auths": {key: {"auth": BASIC.removeprefix("Basic ")}}}))
 
 
-def challenge(scheme: str) -> Reply:
-    return Reply(b"", 401, {"WWW-Authenticate": scheme})
+def guarded_answer(body: bytes, authorization: str, scheme: str):
+    """An answer of a registry that wants to know who asks."""
+
+    def answer(request: SeenRequest) -> Reply:
+        if request.headers.get("Authorization") == authorization:
+            return Reply(body)
+        return Reply(b"", 401, {"WWW-Authenticate": scheme})
+
+    return answer
+
+
+def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, pull, paths, origin):
+    login(paths, origin.host)
+    origin.answers[MANIFEST_PATH] = guarded_answer(MANIFEST, BASIC, 'Basic realm="r"')
+    assert pull() == 0
 
 
 @pytest.mark.parametrize("has_login", [True, False])
-def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
+def test_a_token_is_asked_for_with_the_login_of_dockers_file(
     docker, pull, paths, origin, has_login, monkeypatch
 ):
     monkeypatch.setattr("time.sleep", lambda _: None)
@@ -296,94 +281,26 @@ def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
         # A fault that passes is one of the transfer, which is tried again.
         return as_json({"token": "t0ken"}) if len(authorizations) > 1 else Reply(b"", 503)
 
-    def guard_blob(body: bytes):
-        def answer(request: SeenRequest) -> Reply:
-            if request.headers.get("Authorization") != "Bearer t0ken":
-                return challenge(f'Bearer realm="{origin.url}/token",service="r"')
-            return Reply(body)
-
-        return answer
-
+    scheme = f'Bearer realm="{origin.url}/token",service="r"'
     for path, reply in list(origin.answers.items()):
-        origin.answers[path] = guard_blob(reply.body)
+        origin.answers[path] = guarded_answer(reply.body, "Bearer t0ken", scheme)
     origin.answers["/token"] = token
     assert pull() == 0
-    basic = "Basic " + base64.b64encode(b"anna:s3cret").decode()
-    assert authorizations == [basic if has_login else None] * 2
-
-
-def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, pull, paths, origin):
-    login(paths, origin.host)
-    path = f"/v2/org/engine/manifests/{DIGEST}"
-
-    def guard_manifest(request: SeenRequest) -> Reply:
-        has_login = request.headers.get("Authorization", "").startswith("Basic ")
-        return Reply(MANIFEST) if has_login else challenge('Basic realm="r"')
-
-    origin.answers[path] = guard_manifest
-    assert pull() == 0
+    assert authorizations == [BASIC if has_login else None] * 2
 
 
 @pytest.mark.parametrize(
-    ("origin_url", "key"),
+    ("name", "platform", "base", "words"),
     [
-        ("https://registry-1.docker.io/v2/vllm/vllm-openai", "https://index.docker.io/v1/"),
-        ("https://ghcr.io/v2/spark-arena/x", "ghcr.io"),
-        ("http://10.0.0.1:5000/v2/x", "10.0.0.1:5000"),
+        ("ghcr.io/vllm", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT/NAME"),
+        ("127.0.0.1:1/x", "arm64", "https://g/v2/x", "expected OS/ARCHITECTURE"),
+        ("127.0.0.1:1/x", "linux/arm64", "ghcr.io/x", "expected https://REGISTRY/v2/"),
     ],
 )
-def test_the_registry_of_an_image(origin_url, key):
-    assert pull_image.Pin("127.0.0.1:1/x", DIGEST, "linux/arm64", origin_url).login_key == key
-
-
-@pytest.mark.parametrize(
-    ("reference", "platform", "base", "words"),
-    [
-        ("ghcr.io/vllm:v0.32.0", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT/NAME@"),
-        (f"ghcr.io/vllm@{DIGEST}", "linux/arm64", "https://g/v2/x", "expected 127.0.0.1:PORT"),
-        (f"127.0.0.1:1/x@{DIGEST}", "arm64", "https://g/v2/x", "expected OS/ARCHITECTURE"),
-        (f"127.0.0.1:1/x@{DIGEST}", "linux/arm64", "ghcr.io/x", "expected https://REGISTRY/v2/"),
-    ],
-)
-def test_wrong_use_is_explained(reference, platform, base, words):
+def test_wrong_use_is_explained(name, platform, base, words):
     with pytest.raises(errors.Problem, match=words) as problem:
-        pull_image.parse_pin(reference, platform, base)
+        pull_image.parse_pin(f"{name}@{DIGEST}", platform, base)
     assert problem.value.code == 2
-
-
-def test_docker_that_is_down_has_a_code_of_its_own(paths, pull):
-    with pytest.raises(errors.Problem, match="Remedy: sudo systemctl start docker") as problem:
-        pull()
-    assert problem.value.code == 7
-
-
-def test_a_container_is_stopped_until_its_name_is_free(docker, paths, capsys):
-    docker.containers["vllm-qwen36"] = "x"
-    docker.deaf_removals = 2  # `docker run --rm` is removing it at the same moment
-
-    assert stop_container.main(["vllm-qwen36"], paths) == 0
-    assert docker.containers == {}
-    assert capsys.readouterr().out == "lockstep: container vllm-qwen36 is gone\n"
-    # Where there is none it has nothing to do, and says nothing.
-    assert stop_container.main(["vllm-qwen36"], paths) == 0
-    assert capsys.readouterr().out == ""
-
-
-def test_a_container_of_somebody_elses_is_left_alone_and_named(docker, paths):
-    docker.containers["open-webui"] = "ghcr.io/open-webui/open-webui:ollama"
-    docker.foreign = {"open-webui"}
-
-    with pytest.raises(errors.Problem, match="open-webui is not Lockstep's"):
-        stop_container.main(["open-webui"], paths)
-    assert "open-webui" in docker.containers
-
-
-def test_a_container_that_stays_is_an_error(docker, paths):
-    docker.containers["vllm-qwen36"] = "x"
-    docker.deaf_removals = 10_000
-
-    with pytest.raises(errors.Problem, match=r"still there .* after it was killed. Remedy"):
-        stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3, paths)
 
 
 def test_docker_that_speaks_tls_first_is_told_in_http_that_there_is_none(tmp_path):

@@ -1,21 +1,53 @@
-"""The writer: the quick file each second, the slow one when it is due, and nothing old."""
+"""Metrics as text, and their writer: a quick file each second, a slow one, and nothing old."""
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from onhost_fakes import host_root
 
 from lockstep.onhost.core import layout, switch_lock
 from lockstep.onhost.monitoring import metrics_writer
-from lockstep.onhost.monitoring.metric_table import METRICS, QUICK_S, MetricSample
+from lockstep.onhost.monitoring.metric_table import METRICS, QUICK_S, MetricSample, prometheus_text
 from lockstep.onhost.system import gpu_sensors
 
 READING = gpu_sensors.GpuReading(
     power_w=41.5, clock_mhz=2080, temperature_c=61, utilization=96, reasons=0x20
 )
+
+
+def test_names_follow_the_convention_of_prometheus() -> None:
+    endings = {"seconds": "_seconds", "bytes": "_bytes", "hertz": "_hertz", "watts": "_watts"}
+    for name, metric in METRICS.items():
+        assert re.fullmatch(r"lockstep_[a-z_]+", name)
+        assert name.endswith("_total") == (metric.type == "counter"), name
+        assert name.endswith(endings.get(metric.unit, "")), name
+        assert metric.help.endswith(".") and metric.source, name
+
+
+def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
+    samples = [
+        MetricSample("lockstep_gpu_power_watts", 61.5, {}),
+        MetricSample("lockstep_failed_unit", 1, {"unit": 'a"b\\c.service'}),
+        MetricSample("lockstep_failed_unit", 1, {"unit": "d.service"}),
+    ]
+    assert prometheus_text(samples) == (
+        "# HELP lockstep_gpu_power_watts Power of the GPU alone.\n"
+        "# TYPE lockstep_gpu_power_watts gauge\n"
+        "lockstep_gpu_power_watts 61.5\n"
+        "# HELP lockstep_failed_unit 1 for a unit that systemd gave up.\n"
+        "# TYPE lockstep_failed_unit gauge\n"
+        'lockstep_failed_unit{unit="a\\"b\\\\c.service"} 1\n'
+        'lockstep_failed_unit{unit="d.service"} 1\n'
+    )
+    labels_by_name = {"unheard_of": {}, "failed_unit": {}, "gpu_power_watts": {"host": "spark-1"}}
+    for name, labels in labels_by_name.items():
+        with pytest.raises(ValueError, match=f"lockstep_{name}"):
+            prometheus_text([MetricSample(f"lockstep_{name}", 1, labels)])
 
 
 @pytest.fixture
@@ -34,59 +66,52 @@ def values(paths: layout.Paths, reading: gpu_sensors.GpuReading = READING) -> di
 def test_what_a_black_box_needs_is_quick(paths: layout.Paths) -> None:
     metrics = values(paths)
     assert metrics["memory_available_bytes"] == pytest.approx(41.25 * 2**30, rel=1e-3)
-    assert metrics["gpu_temperature_celsius"] == 61
-    assert metrics["gpu_clock_hertz"] == 2.08e9
-    assert metrics["gpu_power_watts"] == 41.5
-    assert metrics["gpu_utilization_ratio"] == 0.96
-    assert metrics["gpu_throttledthermal slow-down by the driver"] == 1
-    assert metrics["gpu_throttledpower brake"] == 0
-    assert metrics["switch_running"] == 0
+    expected_metrics = {
+        "gpu_temperature_celsius": 61,
+        "gpu_clock_hertz": 2.08e9,
+        "gpu_power_watts": 41.5,
+        "gpu_utilization_ratio": 0.96,
+        "gpu_throttledthermal slow-down by the driver": 1,
+        "gpu_throttledpower brake": 0,
+        "switch_running": 0,
+    }
+    assert {name: metrics[name] for name in expected_metrics} == expected_metrics
     with switch_lock.hold_lock(paths.switch_lock, "anna", "qwen"):
         assert values(paths)["switch_running"] == 1
     names = {sample.name for sample in metrics_writer.samples_each_second(paths, READING)}
     assert names == {name for name, metric in METRICS.items() if metric.every_s == QUICK_S}
-
-
-def test_what_the_driver_does_not_tell_is_left_out(paths: layout.Paths) -> None:
+    # What the driver does not tell is left out.
     assert not any("gpu" in name for name in values(paths, gpu_sensors.GpuReading()))
 
 
-class Looks:
-    """Slow readings that hang until a test releases them."""
-
-    def __init__(self) -> None:
-        self.go, self.count = threading.Event(), 0
-
-    def collect_samples(self) -> list[MetricSample]:
-        self.count += 1
-        assert self.go.wait(180)
-        return [MetricSample("lockstep_generation", self.count, {})]
-
-
-def test_a_slow_look_that_hangs_holds_nothing_up_and_takes_what_is_old_away(
-    paths: layout.Paths, tmp_path: Path
-) -> None:
-    folder = tmp_path / "out"
+def test_a_slow_look_that_hangs_holds_nothing_up(paths: layout.Paths, tmp_path: Path) -> None:
+    folder, is_released, looks = tmp_path / "out", threading.Event(), []
     folder.mkdir()
+
+    def collect_samples() -> list[MetricSample]:
+        looks.append(None)
+        assert is_released.wait(180)
+        return [MetricSample("lockstep_generation", len(looks), {})]
+
     write = metrics_writer.Writer(paths, folder, lambda: READING, "")
-    write._slow = looks = Looks()  # type: ignore[assignment]
+    write._slow = SimpleNamespace(collect_samples=collect_samples)  # type: ignore[assignment]
     quick, slow = folder / metrics_writer.QUICK, folder / metrics_writer.SLOW
-    looks.go.set()
+    is_released.set()
     write.write_due_files(1000.0)
     assert quick.exists() and not slow.exists()
     write._running.result(30)  # type: ignore[union-attr]
     write.write_due_files(1001.0)
     assert slow.read_text().endswith("lockstep_generation 1\n")
     write.write_due_files(1014.0)
-    assert looks.count == 1, "not yet due"
-    looks.go.clear()
+    assert len(looks) == 1, "not yet due"
+    is_released.clear()
     write.write_due_files(1015.0)
     write.write_due_files(1075.0)
     assert slow.exists()
     quick.unlink()
     write.write_due_files(1076.0)
     assert quick.exists() and not slow.exists()
-    looks.go.set()
+    is_released.set()
     write._running.result(30)  # type: ignore[union-attr]
     write.write_due_files(1077.0)
     assert slow.read_text().endswith("lockstep_generation 2\n")

@@ -70,38 +70,43 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
 
 def test_a_hot_model_and_its_engine(spark: Spark) -> None:
     metrics = spark.look()
-    assert metrics["hot_model"] == {"qwen qwen-recipe": 1}
-    assert metrics["hot_since_timestamp_seconds"] == {"qwen": 1790000000}
-    assert metrics["engine_up"] == {"qwen": 1}
-    assert metrics["engine_requests"] == {"qwen": 3}
-    assert metrics["memory_minimum_bytes"] == {"qwen loading": 8 * 2**30, "qwen serving": 4 * 2**30}
-    assert metrics["failed_unit"] == {"a.service": 1}
-    assert metrics["boot_unclean"] == {"": 0}
-    assert metrics["certificate_expiry_timestamp_seconds"] == {"/etc/ssl/spark.pem": 1.8e9}
+    expected_metrics = {
+        "hot_model": {"qwen qwen-recipe": 1},
+        "hot_since_timestamp_seconds": {"qwen": 1790000000},
+        "engine_up": {"qwen": 1},
+        "engine_requests": {"qwen": 3},
+        "memory_minimum_bytes": {"qwen loading": 8 * 2**30, "qwen serving": 4 * 2**30},
+        "failed_unit": {"a.service": 1},
+        "boot_unclean": {"": 0},
+        "certificate_expiry_timestamp_seconds": {"/etc/ssl/spark.pem": 1.8e9},
+    }
+    assert {name: metrics[name] for name in expected_metrics} == expected_metrics
     for absent in ("wanted_hot", "sense_ok", "drift_differences", "gpu_clock_cap_held"):
         assert absent not in metrics
 
 
 def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
     spark.engine.close()
-    assert spark.look()["engine_up"] == {"qwen": 0}
+    metrics = spark.look()
+    assert metrics["engine_up"] == {"qwen": 0} and "engine_requests" not in metrics
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
     models_by_boot.record_hot_model_of_switch(spark.paths, "qwen")
     spark.shows("inactive")
+    tell(spark.paths, max_clock_mhz=2200)
     time.sleep(slow_metrics.live_state.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
+    assert metrics["gpu_clock_cap_held"] == {"": 1}
     models_by_boot.record_hot_model_of_switch(spark.paths, None)
     assert "wanted_hot" not in spark.look()
 
 
 def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
     def keep(at: float, code: int) -> None:
-        switch_history.add_switch_record(
-            spark.paths, switch_history.SwitchRecord(at, 1.0, "anna", "qwen", code, "said")
-        )
+        record = switch_history.SwitchRecord(at, 1.0, "anna", "qwen", code, "said")
+        switch_history.add_switch_record(spark.paths, record)
 
     keep(1.0, 0)
     assert spark.look()["switches_total"] == {"done": 0, "failed": 0}
@@ -111,43 +116,28 @@ def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
     assert spark.look()["switches_total"] == {"done": 1, "failed": 1}
 
 
-def test_what_guards_did_and_found(spark: Spark) -> None:
+def test_what_guards_and_the_last_diff_found(spark: Spark) -> None:
     deeds = [
         watch_findings.Deed(UNIT, 1.0, 1790000100.0, "hung"),
         watch_findings.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
     ]
+    findings = {"gpu-hot": "hot", "gpu-cap": "lost", gpu_watch.FOREIGN: "Ollama"}
+    differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
+    tell(spark.paths, max_clock_mhz=2200)
     watch_findings.save(spark.paths, watch_findings.WedgeRecord(deeds=deeds))
     watch_findings.save(spark.paths, watch_findings.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0))
-    findings = {"gpu-hot": "hot", gpu_watch.FOREIGN: "Ollama"}
     watch_findings.save(spark.paths, watch_findings.GpuRecord(findings, last_boot="cut off"))
-    metrics = spark.look()
-    assert metrics["engine_wedged"] == {"qwen": 0, "mistral": 1}
-    assert metrics["wedge_deed_timestamp_seconds"] == {
-        "qwen": 1790000100.0,
-        "mistral": 1790000200.0,
-    }
-    assert metrics["memory_minimum_ended"] == {"qwen": 1}
-    assert metrics["gpu_hot"] == {"": 1} and metrics["gpu_slow"] == {"": 0}
-    assert metrics["gpu_foreign"] == {"": 1}
-    assert metrics["boot_unclean"] == {"": 1}
-
-
-def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
-    tell(spark.paths, max_clock_mhz=2200)
-    assert spark.look()["gpu_clock_cap_held"] == {"": 1}
-    watch_findings.save(spark.paths, watch_findings.GpuRecord({"gpu-cap": "lost"}))
-    metrics = spark.look()
-    assert metrics["gpu_clock_cap_hertz"] == {"": 2.2e9} and metrics["gpu_clock_cap_held"] == {
-        "": 0
-    }
-
-
-def test_the_last_diff_by_severity(spark: Spark) -> None:
-    differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
     last_diff.answer_request({"differences": differences, "more": 0, "unknown": None}, spark.paths)
     metrics = spark.look()
-    assert metrics["drift_differences"] == {
-        **{"error": 1, "warning": 0},
-        **{"differs": 0, "note": 2},
+    expected_metrics = {
+        "engine_wedged": {"qwen": 0, "mistral": 1},
+        "wedge_deed_timestamp_seconds": {"qwen": 1790000100.0, "mistral": 1790000200.0},
+        "memory_minimum_ended": {"qwen": 1},
+        "gpu_clock_cap_hertz": {"": 2.2e9},
+        "drift_differences": {"error": 1, "warning": 0, "differs": 0, "note": 2},
     }
+    gpu_metrics = {"gpu_hot": 1, "gpu_slow": 0, "gpu_foreign": 1, "gpu_clock_cap_held": 0}
+    for name, value in {**gpu_metrics, "boot_unclean": 1}.items():
+        expected_metrics[name] = {"": value}
+    assert {name: metrics[name] for name in expected_metrics} == expected_metrics
     assert metrics["drift_read_timestamp_seconds"][""] == pytest.approx(time.time(), abs=60)
