@@ -55,17 +55,10 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     deep = list(weights.every({"weights": weights_question, "deep": True}))
     assert {kind for kind, _, _ in quick} == {"weights"}
     assert set(quick) < set(deep)
-    parts = {part.model: part for part in spec.repositories[0].own_and_borrowed_parts}
-    findings = (
-        ("org/own", "model.safetensors"),
-        ("org/own", "config.json"),
-        ("org/base", "config.json"),
+    own, base = (
+        spec.snapshot_folder(part.model, part.revision)
+        for part in spec.repositories[0].own_and_borrowed_parts
     )
-    assert set(deep) - set(quick) == {
-        (
-            "weights content",
-            str(spec.snapshot_folder(model, parts[model].revision) / path),
-            "other content",
-        )
-        for model, path in findings
-    }
+    files = (own / "model.safetensors", own / "config.json", base / "config.json")
+    content_findings = {("weights content", str(file), "other content") for file in files}
+    assert set(deep) - set(quick) == content_findings
