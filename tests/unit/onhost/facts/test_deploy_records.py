@@ -21,7 +21,7 @@ ANNA = Entry("anna", "2026-11-01T10:00:00Z", 64 * "a")
 
 
 @pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
+def paths(tmp_path, monkeypatch) -> layout.Paths:
     paths = layout.Paths(tmp_path)
     monkeypatch.setattr(layout, "Paths", lambda: paths)
     return paths
@@ -44,12 +44,12 @@ def record_generation(paths: layout.Paths, digest: str, text: str) -> Path:
     return unit
 
 
-def test_a_host_that_is_what_its_record_says_has_no_difference(paths: layout.Paths) -> None:
+def test_a_host_that_is_what_its_record_says_has_no_difference(paths):
     record_generation(paths, "aaaa", "one\n")
     assert deploy_records.differences_from_generation("aaaa") == []
 
 
-def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
+def test_each_difference_from_a_record_is_named(paths):
     unit = record_generation(paths, "aaaa", "one\n")
     assert deploy_records.differences_from_generation("bbbb") == [
         "no record of the generation bbbb"
@@ -68,7 +68,7 @@ def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
     assert current.endswith("leads to bbbb, not to aaaa")
 
 
-def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths: layout.Paths) -> None:
+def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths):
     assert deploy_records.sealed_key_changes_and_fault(KEY) == {"changes": {}, "fault": ""}
     path = paths.gateway_keys
     path.parent.mkdir(parents=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from a_model import about
@@ -17,7 +16,7 @@ GIB = 2**30
 
 
 @pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
+def spark(tmp_path, monkeypatch) -> layout.Paths:
     """A host whose model's weights are one file in a folder, on a disk of 475 MB/s."""
     models = {"mistral": about(weights=["/data/models/mistral"], unit="vllm.service")}
     paths = host_root(tmp_path / "root", models, 100.0)

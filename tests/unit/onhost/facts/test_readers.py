@@ -11,7 +11,6 @@ import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
-def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
+def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path):
     (tmp_path / "file").write_text("text\n")
     path = str(tmp_path / "file")
     question: dict[str, Any] = {
@@ -64,7 +63,7 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
 QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": [], "certificates": {}, "authorities": []}
 
 
-def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path: Path) -> None:
+def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path):
     paths = [str(tmp_path / name) for name in ("same", "other", "private")]
     for path, text in zip(paths, ("text\n", "changed\n", "text\n"), strict=True):
         Path(path).write_text(text)
@@ -74,12 +73,12 @@ def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path: Path) 
     assert answers[paths[0]]["seal"] == answers[paths[2]]["seal"] != answers[paths[1]]["seal"]
 
 
-def test_memory_is_what_the_kernel_has_available() -> None:
+def test_memory_is_what_the_kernel_has_available():
     available = unified_memory.memory().available * unified_memory.GIB
     assert ask("machine.available", None) == pytest.approx(available, rel=0.2)
 
 
-def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
+def test_files_answers_kind_text_mode_and_owner(tmp_path):
     file, folder, link = tmp_path / "file", tmp_path / "folder", tmp_path / "link"
     file.write_text("grüße\n")
     file.chmod(0o640)
@@ -108,7 +107,7 @@ def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
     ]
 
 
-def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
+def test_files_never_sends_a_private_text(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
     paths = [str(secret)]
@@ -123,7 +122,7 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def running() -> Iterator[str]:
+def running():
     """A process of a generation, by its number."""
     variables = {"LOCKSTEP_RESTART_KEY": "0123456789abcdef"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -387,7 +386,7 @@ def test_accounts_settings_and_packages_are_what_this_machine_has():
     }
 
 
-def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -> None:
+def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path):
     for name in ("uv-0.9.1", "Ruamel_Yaml-1.0", "half-2.0"):
         folder = tmp_path / f"lib/python3.12/site-packages/{name}.dist-info"
         folder.mkdir(parents=True)
@@ -400,7 +399,7 @@ def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -
     assert list(ask("environments.package_versions_by_venv", folders).values()) == [{}, {}]
 
 
-def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None:
+def test_a_package_that_is_half_installed_does_not_count(tmp_path):
     rows = (
         ("jq", "1.6", "install", "installed"),
         ("git", "2.39", "install", "half-configured"),
@@ -415,7 +414,7 @@ def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None
     }
 
 
-def test_engines_of_a_wiped_host(tmp_path: Path) -> None:
+def test_engines_of_a_wiped_host(tmp_path):
     home = str(tmp_path / "none")
     assert ask("environments", {"home": home, "current": f"{home}/current"}) == {
         "environment": {"python": None, "distributions": {}, "origins": {}},
@@ -495,7 +494,7 @@ def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_someb
     assert [*files.leftovers(question)] == [("leftover", paths[0], "present")]
 
 
-def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:
+def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path):
     paths = [str(tmp_path / name) for name in ("60-lockstep.conf", "lockstep.list")]
     Path(paths[0]).write_text(f"# {MARK}\n")
     Path(paths[1]).write_text("deb http://mine.example stable main\n")

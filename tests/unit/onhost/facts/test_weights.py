@@ -30,9 +30,7 @@ def question(folder: Path) -> dict[str, object]:
     return {"cache_dir": str(folder / "hub"), "endpoint": None, "repositories": [repository]}
 
 
-def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_files(
-    tmp_path: Path,
-) -> None:
+def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_files(tmp_path):
     weights_question = question(tmp_path)
     spec = weights_spec.parse_spec(json.dumps(weights_question))
     store = repository_download.WeightsStore(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(growth_report, "PERIOD_S", 0.01)
 
 
-def test_the_size_of_a_folder_is_that_of_all_files_below_it(tmp_path: Path) -> None:
+def test_the_size_of_a_folder_is_that_of_all_files_below_it(tmp_path):
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/one").write_bytes(bytes(10))
     (tmp_path / "two").write_bytes(bytes(5))

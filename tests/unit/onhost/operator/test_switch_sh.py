@@ -511,7 +511,7 @@ def test_a_lock_whose_holder_died_is_free(spark, monkeypatch):
 
 
 @pytest.fixture
-def no_root(monkeypatch) -> None:
+def no_root(monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
 
 

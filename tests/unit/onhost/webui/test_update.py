@@ -26,7 +26,7 @@ def spark(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def serving_spark(spark: Spark) -> Spark:
+def serving_spark(spark) -> Spark:
     """A Spark with one chat, and the old image that has served it."""
     return serve_one_chat(spark, has_backups=False)
 

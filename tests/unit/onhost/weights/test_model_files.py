@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from a_model import model
@@ -16,11 +15,11 @@ REVISION = "a" * 40
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> layout.Paths:
+def paths(tmp_path) -> layout.Paths:
     return host_root(tmp_path / "root", {})
 
 
-def test_files_of_the_hub_are_their_content_each_once(paths: layout.Paths) -> None:
+def test_files_of_the_hub_are_their_content_each_once(paths):
     hub = paths.root / "data/hub"
     repository = hub / "models--org--name"
     snapshot, blob = repository / "snapshots" / REVISION, repository / "blobs" / ("b" * 64)
@@ -36,7 +35,7 @@ def test_files_of_the_hub_are_their_content_each_once(paths: layout.Paths) -> No
     assert model_files.model_files(served_model, paths) == [blob]
 
 
-def test_a_folder_a_file_and_all_parts_of_a_file_of_the_owner(paths: layout.Paths) -> None:
+def test_a_folder_a_file_and_all_parts_of_a_file_of_the_owner(paths):
     folder = paths.root / "models/m"
     (folder / "deep").mkdir(parents=True)
     parts = [f"m-0000{part}-of-00002.gguf" for part in (1, 2)]
@@ -53,7 +52,7 @@ def test_a_folder_a_file_and_all_parts_of_a_file_of_the_owner(paths: layout.Path
 
 
 @pytest.mark.parametrize("text", [None, "{"])
-def test_what_is_not_known_or_not_there_has_no_files(paths: layout.Paths, text: str) -> None:
+def test_what_is_not_known_or_not_there_has_no_files(paths, text):
     if text:
         paths.weights_list.write_text(text)
     assert model_files.model_files(model(weights=("org/name", "/not/here")), paths) == []
