@@ -21,13 +21,14 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import json_records, models_by_boot, switch_history, watch_findings
-from lockstep.onhost.switching import hot_change_under_way, precheck
+from lockstep.onhost.switching import hot_change_under_way, precheck, switch_commands
 from lockstep.onhost.switching import switch as switching
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
 UNITS = {"qwen": QWEN_UNIT, "mistral": MISTRAL_UNIT, "eagle": "eagle.service"}
 UNITS["spare"] = "sglang.service"
 IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
+REAL_PROGRAM = switch_commands.switch_program_command
 
 
 class Spark(ModelHost):
@@ -38,6 +39,7 @@ class Spark(ModelHost):
         models["qwen"] |= {"container": "vllm-qwen36", "image": IMAGE}
         models["eagle"]["fallback"] = "spare"
         super().__init__(folder, monkeypatch, models, up="mistral")
+        have_switches(monkeypatch, (self.systemd, self.paths))
         self.docker.images[IMAGE] = {}
         self.lines: list[str] = []
 
@@ -56,6 +58,13 @@ class Spark(ModelHost):
     def memory(self, available: float, need: float) -> None:
         write_meminfo(self.paths, available)
         self.need("qwen", memory_gib=need)
+
+    def command(self, *words: str) -> int:
+        """Run the command line as root; systemd runs its switches in this process."""
+        return switch_sh.main(list(words), self.paths)
+
+    def wait_for_start(self) -> None:
+        until(lambda: self.systemd.state(QWEN_UNIT)["ActiveState"] == "activating", "it starts")
 
     def switch(self, user: str = "") -> switching.Switch:
         host = config.load_host(self.paths.models)
@@ -111,29 +120,23 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
 
 
 @pytest.mark.parametrize("when", ["journal", "late"])
-def test_the_closing_lines_tell_what_each_step_took_and_the_answer_to_the_test_question(
+def test_the_last_lines_tell_what_each_step_took_and_the_answer_that_the_journal_showed(
     spark, when
 ):
+    answer = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
+    lines = ["lockstep gate: 100.0 GiB available", "INFO Starting", f"lockstep answer: {answer}"]
     spark.systemd.unit(
         QWEN_UNIT,
-        **{when: ["lockstep answer: answered with 16 tokens in 0.3 s (57.0 tok/s)"]},
+        **{when: lines},
+        on_start=0.3,
         InactiveExitTimestampMonotonic="1000000",
         ExecMainStartTimestampMonotonic="5500000",
         ActiveEnterTimestampMonotonic="90000000",
     )
-
     assert spark.to("qwen") == 0
-    answer = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
     assert spark.lines[-1] == f"qwen is hot, started in 0 s, {answer}"
     assert spark.lines[-2].endswith(", gate 4.5 s, load 84.5 s")
-
-
-def test_a_start_shows_the_phases_of_the_units_journal(spark):
-    journal = ["lockstep gate: 100.0 GiB available", "(EngineCore pid=1) INFO Starting to load"]
-    spark.systemd.unit(QWEN_UNIT, journal=[*journal, "lockstep answer: yes"], on_start=0.3)
-
-    assert spark.to("qwen") == 0
-    assert "yes" in spark.lines
+    assert when == "late" or answer in spark.lines
 
 
 def test_a_switch_that_fails_brings_the_old_model_back(spark):
@@ -264,14 +267,14 @@ def test_what_is_hot_and_said_after_a_switch_that_fails(
         (lambda s: s.need("qwen", weights=["/nowhere"]), "/nowhere does not exist"),
         (lambda s: s.need("qwen", weights=["org/none"]), "weights.json does not name it"),
         (lambda s: s.need("qwen", weights=["org/name"]), "not whole .*: b.safetensors and 1 more"),
+        # Docker answers from memory: only what it asks containerd for hangs.
+        (lambda s: s.docker.silent.add("/version"), "qwen: containerd "),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_stopped(spark, change, words):
     change(spark)
-
     with pytest.raises(errors.Problem, match=words) as problem:
         spark.to("qwen")
-
     assert "nothing was stopped" in str(problem.value)
     assert (spark.hot, spark.systemd.calls) == (["mistral"], [])
 
@@ -281,7 +284,6 @@ def hung_docker(spark, monkeypatch):
     """Docker takes connections and answers nothing."""
     spark.docker.close()
     spark.docker.path.unlink()
-    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
     monkeypatch.setattr(precheck, "DOCKER_S", 0.2)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(spark.docker.path))
@@ -295,26 +297,17 @@ def qwen_is_hot(spark) -> None:
     put_in_container(spark.paths, "vllm-qwen36", 4711)
 
 
+@pytest.mark.usefixtures("hung_docker")
 @pytest.mark.parametrize("state", ["active", "inactive"])
-def test_while_docker_hangs_no_engine_starts_where_one_lives_in_a_container(
-    spark, hung_docker, state
-):
+def test_while_docker_hangs_no_engine_starts_where_one_lives_in_a_container(spark, state):
     qwen_is_hot(spark)
     spark.systemd.unit(QWEN_UNIT, ActiveState=state)
-
     with pytest.raises(errors.Problem, match="qwen lives in container vllm-qwen36, and Doc"):
         spark.to("mistral")
-
     assert spark.systemd.calls == []
 
 
-def test_while_containerd_hangs_no_engine_in_a_container_is_stopped_or_started(spark, monkeypatch):
-    """Docker answers from memory: only what it asks containerd for hangs."""
-    spark.docker.silent = {"/version"}
-    with pytest.raises(errors.Problem, match=r"qwen: containerd .* nothing was stopped"):
-        spark.to("qwen")
-
-    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
+def test_while_containerd_hangs_no_engine_in_a_container_is_stopped(spark):
     qwen_is_hot(spark)
     spark.docker.containers["vllm-qwen36"] = "image"
     spark.docker.silent = {"/containers/vllm-qwen36/top"}
@@ -356,40 +349,23 @@ def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
     assert spark.to("qwen") == 0
 
 
-def test_a_model_that_is_hot_and_generates_is_left_alone(spark):
+def test_a_hot_model_is_left_alone_unless_it_does_not_serve(spark):
     assert switch_sh.main(["--worker", "mistral", "anna"], spark.paths) == 0
-
-    assert spark.systemd.calls == []
     (record,) = switch_history.load(spark.paths)
     assert record.words.startswith("mistral is hot already (") and record.hot_already
-
-
-def test_a_model_that_generates_is_left_alone_where_the_gateway_before_it_is_down(spark):
+    # The gateway before it is down.
     spark.need("mistral", engine_url=spark.engine.url, url=f"http://{refused_address()}")
-
     assert spark.to("mistral") == 0
-
-    assert spark.systemd.calls == []
     assert spark.lines[0].startswith("mistral is hot already (")
-
-
-def test_a_model_that_is_up_but_does_not_serve_is_restarted(spark):
-    spark.engine.health = 503
-
-    assert spark.to("mistral") == 0
-    assert spark.systemd.calls == [
-        f"systemctl stop -- {MISTRAL_UNIT}",
-        f"systemctl reset-failed -- {MISTRAL_UNIT}",
-        f"systemctl start -- {MISTRAL_UNIT}",
-    ]
-
-
-def test_a_hot_model_that_generates_nothing_is_reported_and_not_killed(spark):
-    spark.engine.chat = lambda _: (503, {})
-
+    # What generates nothing is reported and not killed.
+    chat, spark.engine.chat = spark.engine.chat, lambda _: (503, {})
     with pytest.raises(errors.Problem, match="busy or wedged"):
         spark.to("mistral")
     assert spark.systemd.calls == []
+    spark.engine.chat, spark.engine.health = chat, 503
+    assert spark.to("mistral") == 0
+    verbs = ("stop", "reset-failed", "start")
+    assert spark.systemd.calls == [f"systemctl {verb} -- {MISTRAL_UNIT}" for verb in verbs]
 
 
 def test_none_stops_all_and_says_so(spark):
@@ -406,9 +382,9 @@ def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
     assert spark.to("qwen") == 0
 
 
-def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark, monkeypatch, capsys):
+def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark, capsys):
     def rehearse(name: str, code: int = 0) -> list[str]:
-        assert front(spark, monkeypatch, name, "--dry") == code
+        assert spark.command(name, "--dry") == code
         return capsys.readouterr().out.splitlines()
 
     assert rehearse("eagle") == [
@@ -444,15 +420,8 @@ def test_a_container_outside_its_unit_is_removed_if_it_is_ours(spark, is_ours):
     assert (removed if is_ours else kept) in spark.lines
 
 
-def front(spark, monkeypatch, *argv: str) -> int:
-    have_switches(monkeypatch, (spark.systemd, spark.paths))
-    return switch_sh.main(list(argv), spark.paths)
-
-
-def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, monkeypatch, capsys):
-    assert front(spark, monkeypatch, "qwen") == 0
-
-    assert spark.hot == ["qwen"]
+def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, capsys):
+    assert (spark.command("qwen"), spark.hot) == (0, ["qwen"])
     assert timeless(capsys.readouterr().out.splitlines()[-1]) == "qwen is hot, started in 0 s"
     call = spark.systemd.calls[0]
     assert call.startswith("systemd-run ")
@@ -460,25 +429,23 @@ def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, mo
     assert call.endswith(f"--worker qwen {getpass.getuser()}")
 
     spark.systemd.unit(MISTRAL_UNIT, start_ok=False)
-    assert front(spark, monkeypatch, "mistral") == 1
+    assert spark.command("mistral") == 1
     assert "the switch to mistral FAILED; qwen is hot again" in capsys.readouterr().out
 
 
-def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, monkeypatch, capsys):
+def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, capsys):
     spark.paths.log.parent.mkdir(parents=True, exist_ok=True)
     spark.paths.log.write_text("")  # No folder: nothing can be made in it.
-
-    assert front(spark, monkeypatch, "qwen") == 0
+    assert spark.command("qwen") == 0
     assert "qwen is hot" in capsys.readouterr().out
 
 
-def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
+def test_the_second_operator_is_told_who_holds_the_lock(spark):
     with (
         switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"),
         pytest.raises(errors.Problem) as problem,
     ):
-        front(spark, monkeypatch, "qwen")
-
+        spark.command("qwen")
     assert (problem.value.code, spark.hot) == (75, ["mistral"])
     assert timeless(str(problem.value)) == (
         f"anna is switching to mistral since 0 s (process {os.getpid()}). Remedy: wait for it "
@@ -486,60 +453,58 @@ def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
     )
 
 
-def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
+def test_with_wait_the_second_operator_waits(spark, capsys):
     def hold() -> None:
         with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"):
             clock.sleep(40)
 
     threading.Thread(target=hold).start()
     until(lambda: switch_lock.holder(spark.paths.switch_lock), "it is held")
-    assert front(spark, monkeypatch, "qwen", "--wait") == 0
-    assert spark.hot == ["qwen"]
+    assert (spark.command("qwen", "--wait"), spark.hot) == (0, ["qwen"])
     # Every 15 s.
     assert capsys.readouterr().out.count("waiting: anna is switching to mistral") == 3
 
 
-def test_a_lock_whose_holder_died_is_free(spark, monkeypatch):
+def test_a_lock_whose_holder_died_is_free(spark):
     path = spark.paths.switch_lock
     path.parent.mkdir(parents=True)
     dead_holder = {"pid": 1, "start": -1, "user": "anna", "model": "qwen", "since": 0}
     path.with_suffix(".json").write_text(json.dumps(dead_holder))
-
     assert switch_lock.holder(path) is None
-    assert front(spark, monkeypatch, "qwen") == 0
-    assert spark.hot == ["qwen"]
+    assert (spark.command("qwen"), spark.hot) == (0, ["qwen"])
 
 
 @pytest.fixture
-def no_root(monkeypatch):
+def operator(spark, monkeypatch):
+    """Somebody who is not root, on a host whose switches are not played here."""
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
+    monkeypatch.setattr(switch_commands, "switch_program_command", REAL_PROGRAM)
+    return spark
 
 
-@pytest.mark.usefixtures("no_root")
-def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for_and_sees_what_everybody_may_see(
-    spark, capsys
+def test_an_operator_without_a_sudo_rule_is_told_what_to_ask_for_and_sees_what_everybody_may_see(
+    operator, capsys
 ):
     with pytest.raises(errors.Problem, match="may not switch models on this host") as problem:
-        switch_sh.main(["qwen"], spark.paths)
+        operator.command("qwen")
     assert problem.value.code == 77
-    assert switch_sh.main(["status"], spark.paths) == 0
+    assert operator.command("status") == 0
     assert capsys.readouterr().out.startswith("spark1: mistral hot\n")
 
 
-@pytest.mark.usefixtures("no_root")
 @pytest.mark.parametrize("words", ["qwen --wait", "none", "status --json", "log qwen -f"])
 def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(
-    spark, monkeypatch, words
+    operator, monkeypatch, words
 ):
-    (spark.systemd.folder / "sudo-allows").touch()
-    command = "sudo -n -- /usr/bin/python3 /usr/local/lib/lockstep switch"
+    (operator.systemd.folder / "sudo-allows").touch()
 
     def execvp(program: str, argv: list[str]) -> None:
         raise SystemExit(" ".join(argv))
 
     monkeypatch.setattr("os.execvp", execvp)
+    command = "sudo -n -- /usr/bin/python3 /usr/local/lib/lockstep switch"
     with pytest.raises(SystemExit, match=f"{command} {words}$"):
-        switch_sh.main(words.split(), spark.paths)
+        operator.command(*words.split())
 
 
 @pytest.mark.parametrize(
@@ -573,9 +538,9 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
     """
     spark = Spark(tmp_path, monkeypatch)
     spark.systemd.unit(QWEN_UNIT, on_start=60)
-    watching = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
+    watching = threading.Thread(target=spark.command, args=("qwen",))
     watching.start()
-    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating", "it starts")
+    spark.wait_for_start()
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start")
     holder = switch_lock.holder(spark.paths.switch_lock)
     assert holder is not None
@@ -586,53 +551,43 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
     assert hot_change_under_way.load(spark.paths).switch is None
     last_switch = status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch
-    assert (
-        last_switch is not None
-        and "cut off (signal, killed by signal 9), then: qwen is hot" in last_switch
-    )
+    assert "cut off (signal, killed by signal 9), then: qwen is hot" in last_switch
     spark.close()
 
 
-def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
+def test_a_finished_switch_leaves_nothing_to_finish_and_what_was_cut_off_goes_back(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.to("qwen")
     assert hot_change_under_way.take_unfinished_work(spark.paths, "switch") is None
     assert switch_sh.main(["--finish"], spark.paths) == 0
     assert spark.hot == ["mistral"]
-
-
-def test_what_was_cut_off_goes_back_when_its_model_does_not_start(spark):
     spark.systemd.unit(MISTRAL_UNIT)
-    spark.systemd.unit(QWEN_UNIT, start_ok=False)
     work = hot_change_under_way.HotWork("qwen", "anna", "mistral")
     json_records.save(spark.paths.hot_change, hot_change_under_way.HotChange(switch=work))
-
     assert switch_sh.main(["--finish"], spark.paths) == 1
     assert spark.hot == ["mistral"]
 
 
-def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
+def test_wait_ends_with_the_switchs_own_code(spark, capsys):
     spark.systemd.unit(QWEN_UNIT, start_ok=False, on_start=20)
-    threading.Thread(target=front, args=(spark, monkeypatch, "qwen")).start()
-    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating", "it starts")
-    assert switch_sh.main(["wait"], spark.paths) == 1
+    threading.Thread(target=spark.command, args=("qwen",)).start()
+    spark.wait_for_start()
+    assert spark.command("wait") == 1
     # Both clients print here, in either order.
     assert "mistral hot" in capsys.readouterr().out.splitlines()
 
 
 def test_wait_sees_a_start_that_no_switch_made(spark):
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
-    failed_state = {"ActiveState": "failed", "SubState": "failed"}
-    spark.clock.at(20, lambda: spark.systemd.unit(QWEN_UNIT, **failed_state))
-    assert switch_sh.main(["wait"], spark.paths) == 1
+    spark.clock.at(20, lambda: spark.systemd.unit(QWEN_UNIT, ActiveState="failed"))
+    assert spark.command("wait") == 1
 
 
 def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
     commands = []
-    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
     monkeypatch.setattr("os.execvp", lambda program, argv: commands.append(" ".join(argv)))
-    switch_sh.main(["log", "qwen", "-f"], spark.paths)
-    switch_sh.main(["log", "eagle"], spark.paths)
+    spark.command("log", "qwen", "-f")
+    spark.command("log", "eagle")
     start = "journalctl --no-pager --no-hostname --lines=200"
     assert commands == [f"{start} --unit={QWEN_UNIT} --follow", f"{start} --unit=eagle.service"]
 
