@@ -117,6 +117,7 @@ def test_a_driver_that_hangs_or_is_not_there_holds_nobody_up(spark, monkeypatch)
     monkeypatch.setattr(gpu_sensors, "read_gpu", lambda: let_go.wait(180) and spark.gpu_reading)
     facts_now = spark.facts.facts_now()
     assert (facts_now["gpu"], facts_now["hot"]) == (None, "qwen")
+    assert spark.later()["gpu"] is None
     spark.gpu_reading = gpu_sensors.GpuReading()
     let_go.set()
     monkeypatch.setattr(live_state, "_PATIENCE_S", 180.0)
