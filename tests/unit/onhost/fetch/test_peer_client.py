@@ -293,7 +293,7 @@ def test_what_arrives_between_two_looks_is_found(first_spark, monkeypatch):
     store = first_spark.server.store
     ask_coming = store.coming_content
     monkeypatch.setattr(
-        store, "coming_content", lambda name: first_spark.has(BODY) and coming(name)
+        store, "coming_content", lambda name: first_spark.has(BODY) and ask_coming(name)
     )
     assert look(first_spark)[0] == 200
 
