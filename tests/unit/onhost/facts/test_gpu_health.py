@@ -24,19 +24,17 @@ def gpu_findings(most: int | None = None) -> dict[str, object]:
     return {item: value for kind, item, value in facts_of_diff if kind == "gpu"}
 
 
-def test_diff_shows_what_the_watch_found(card):
+def test_diff_shows_what_the_watch_found_and_a_cap_that_is_lost_before_the_watch_does(card):
     assert gpu_findings() == {}
     record = watch_findings.GpuRecord({"gpu-hot": "the GPU is held down"})
     watch_findings.save(layout.Paths(), record)
-    assert gpu_findings() == {"gpu-hot": "the GPU is held down"}
-
-
-def test_diff_sees_a_cap_that_is_lost_before_the_watch_does(card):
+    hot = {"gpu-hot": "the GPU is held down"}
     card.shows(clock=2418)
-    assert gpu_findings(2100) == {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
-    assert gpu_findings() == {}
+    assert gpu_findings() == hot
+    lost = {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
+    assert gpu_findings(2100) == hot | lost
     card.shows(clock=2080)
-    assert gpu_findings(2100) == {}
+    assert gpu_findings(2100) == hot
 
 
 def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(card, tmp_path):

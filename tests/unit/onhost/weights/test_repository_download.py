@@ -11,8 +11,6 @@ import json
 import os
 import shutil
 import ssl
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +19,7 @@ from a_peer import Spark, write_lease
 from local_server import LocalServer, Reply, SeenRequest, serving
 
 from lockstep.onhost.core import errors, layout
+from lockstep.onhost.facts import weights as weights_facts
 from lockstep.onhost.fetch import announced_fetches, peer_client, resumable_download
 from lockstep.onhost.weights import fetch_weights, repository_download, weights_spec, weights_state
 
@@ -293,6 +292,22 @@ def test_verified_files_are_never_read_twice(spec, monkeypatch):
     assert [a_store(spec).corrupt_files(part) for part in parts] == [[], []]
 
 
+def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_files(spec):
+    fetch(spec)
+    question = {"weights": json.loads(spec.read_text()), "deep": True}
+    assert {kind for kind, _, _ in weights_facts.every(question)} == {"weights"}
+    paths = list(snapshot(spec).parents[2].glob("models--*/snapshots/*/**/*.*"))
+    for path in paths:
+        earlier_stat = path.stat()
+        path.write_bytes(bytes(earlier_stat.st_size))
+        os.utime(path, ns=(earlier_stat.st_atime_ns, earlier_stat.st_mtime_ns))
+    quick_facts = list(weights_facts.every({**question, "deep": False}))
+    assert {kind for kind, _, _ in quick_facts} == {"weights"}
+    content_findings = {("weights content", str(path), "other content") for path in paths}
+    assert len(paths) == len(CONTENT)
+    assert set(weights_facts.every(question)) == {*quick_facts, *content_findings}
+
+
 def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
     hub.cut["model-00001.safetensors"] = [400_000, 300_000]
@@ -389,37 +404,6 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, mo
         fetch(spec)
     assert problem.value.code == 5
     assert hub.requests == []
-
-
-def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
-    started_numbers, is_cancelled = [], threading.Event()
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, *args, **options):
-            super().shutdown(*args, **options)
-            is_cancelled.set()
-
-    def work(number):
-        started_numbers.append(number)
-        if number == 1:
-            raise errors.Problem("lost")
-        assert number == 0 or is_cancelled.wait(180)
-
-    monkeypatch.setattr(resumable_download, "ThreadPoolExecutor", Pool)
-    with pytest.raises(errors.Problem, match="lost"):
-        resumable_download.work_through(work, range(9), 1)
-    # What was under way ends by itself.
-    assert started_numbers in ([0, 1], [0, 1, 2])
-
-
-def test_what_is_done_is_told_by_one_thread():
-    results = []
-
-    def note(number, result):
-        results.append((number, result, threading.current_thread()))
-
-    resumable_download.work_through(lambda number: number * 10, range(20), 4, note)
-    assert sorted(results) == [(n, n * 10, threading.current_thread()) for n in range(20)]
 
 
 def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):

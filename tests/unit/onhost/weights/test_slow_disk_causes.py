@@ -1,4 +1,4 @@
-"""Loads slower than half of their disk, and the traits that make a disk slow, as diff tells them."""
+"""Loads slower than half of their disk, and traits that make a disk slow, as diff tells them."""
 
 from __future__ import annotations
 
