@@ -31,8 +31,8 @@ def test_diff_shows_what_the_watch_found_and_a_cap_that_is_lost_before_the_watch
     hot = {"gpu-hot": "the GPU is held down"}
     card.shows(clock=2418)
     assert gpu_findings() == hot
-    lost = {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
-    assert gpu_findings(2100) == hot | lost
+    lost_cap = {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
+    assert gpu_findings(2100) == hot | lost_cap
     card.shows(clock=2080)
     assert gpu_findings(2100) == hot
 

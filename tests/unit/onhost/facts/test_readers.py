@@ -148,10 +148,10 @@ def test_units_answers_state_restart_key_and_boot_links(tmp_path, monkeypatch, r
         unit["SubState"] = "dead"
         systemd.unit(unit["Id"], **unit)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
-    settled = {"newer": {}, "settled": True}
+    fixed_fields = {"newer": {}, "settled": True}
     assert ask("units", {"programs": {"a.service": [], "b.service": []}}) == {
-        "a.service": {**a, **settled, "restart_key": "0123456789abcdef", "links": []},
-        "b.service": {**b, **settled, "restart_key": "", "links": list(map(str, links))},
+        "a.service": {**a, **fixed_fields, "restart_key": "0123456789abcdef", "links": []},
+        "b.service": {**b, **fixed_fields, "restart_key": "", "links": list(map(str, links))},
     }
 
 
@@ -214,7 +214,7 @@ DONE = {"SubState": "exited"}
 
 
 @pytest.mark.parametrize(
-    ("name", "state", "written", "newer"),
+    ("name", "state", "changed_files", "newer"),
     [
         ("a.service", {}, "", {}),
         ("a.service", {}, DROP_IN, {DROP_IN: True}),
@@ -247,23 +247,26 @@ DONE = {"SubState": "exited"}
     ],
 )
 def test_units_tells_files_newer_than_a_unit_and_which_of_them_a_deploy_restarts_for(
-    name, state, written, newer, tmp_path, monkeypatch
+    name, state, changed_files, newer, tmp_path, monkeypatch
 ):
     secrets, credential = f"{tmp_path}/ours/secrets", units._CREDENTIAL.pattern
     credential = credential.replace("/etc/lockstep/secrets", secrets)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
     monkeypatch.setattr(units, "_OURS", f"{tmp_path}/ours/")
     monkeypatch.setattr(units, "_CREDENTIAL", re.compile(credential, re.MULTILINE))
-    given = f"LoadCredential=key:{tmp_path}/{SECRET}\nLoadCredential=cert:{tmp_path}/yours.key\n"
-    texts = {DROP_IN: f"# {MARK}\n", "a.service.d/99-my.conf": "", SECRET: "", "yours.key": ""}
-    texts |= {"ours/secrets/in-a-comment": "", "ours/proxy.env": "", "theirs.env": ""}
-    texts |= {"program.py": "", "settings.d/a": ""}
-    texts["unit"] = f"# {MARK}\n{given}# LoadCredential=key:{secrets}/in-a-comment\n"
+    texts = dict.fromkeys(("a.service.d/99-my.conf", "ours/proxy.env", "theirs.env"), "")
+    texts |= dict.fromkeys((SECRET, "ours/secrets/in-a-comment", "yours.key"), "")
+    texts |= {"program.py": "", "settings.d/a": "", DROP_IN: f"# {MARK}\n"}
+    lines = [
+        "# " + MARK,
+        *(f"LoadCredential=a:{tmp_path}/{file}" for file in (SECRET, "yours.key")),
+    ]
+    texts["unit"] = "\n".join([*lines, f"# LoadCredential=key:{secrets}/in-a-comment\n"])
     for file, text in texts.items():
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        at = 2060 if file in written.split() else 1940
+        at = 2060 if file in changed_files.split() else 1940
         os.utime(path, (at, at))
     properties = {
         "ActiveState": "active",

@@ -71,7 +71,7 @@ def test_an_authority_needs_openssl_and_where_none_is_wanted_nothing_is_wrong(mo
 
 
 @contextmanager
-def tailscaled(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
+def tailscaled_process(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
     """Run a process with these variables as that of tailscaled.service."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(["cat"], env=variables, bufsize=0, **pipes) as process:
@@ -92,12 +92,12 @@ def test_tailscale_s_is_good_where_its_daemon_gives_it_to_caddy(tmp_path, monkey
     daemon = FakeDocker(tmp_path / "tailscaled.sock")
     daemon.answers["/localapi/v0/status"] = {"CertDomains": [NAME]}
     monkeypatch.setattr(tls, "_TAILSCALED", str(daemon.path))
-    with tailscaled(monkeypatch):
+    with tailscaled_process(monkeypatch):
         assert "TS_PERMIT_CERT_UID=caddy into /etc/default/tailscaled" in tailscale_fault()
-    with tailscaled(monkeypatch, TS_PERMIT_CERT_UID="caddy"):
+    with tailscaled_process(monkeypatch, TS_PERMIT_CERT_UID="caddy"):
         assert tailscale_fault() == ""
-        other = "spark-2.x.ts.net"
-        assert f"no certificate for {other}, but for {NAME}" in tailscale_fault(other)
+        other_name = "spark-2.x.ts.net"
+        assert f"no certificate for {other_name}, but for {NAME}" in tailscale_fault(other_name)
         daemon.answers["/localapi/v0/status"] = {"CertDomains": None}
         assert "enable HTTPS in its admin console" in tailscale_fault()
     daemon.close()

@@ -56,9 +56,9 @@ def copies(copy: peer_client.Copier, blob: Path, name: str = NAME) -> bool:
     return copy.copy_from_peer(name, len(BODY), blob)
 
 
-def first_asked(peer: peer_client.Peer, other: peer_client.Peer) -> tuple[peer_client.Peer, ...]:
+def first_asked(peer: peer_client.Peer, second: peer_client.Peer) -> tuple[peer_client.Peer, ...]:
     """Two peers in an order by which the first of the arguments is asked for NAME first."""
-    return (peer, other) if int(NAME[:8], 16) % 2 == 0 else (other, peer)
+    return (peer, second) if int(NAME[:8], 16) % 2 == 0 else (second, peer)
 
 
 def look(spark: Spark, token: str | None = TOKEN) -> tuple[int, dict[str, str]]:

@@ -146,8 +146,8 @@ def test_a_switch_is_shown_first_while_it_is_under_way_and_when_it_failed(spark)
     log.write_text("x\nlockstep failed: the switch to mistral FAILED\n")
     assert spark.lines(80)[1] == "last switch FAILED unknown: the switch to mistral FAILED"
 
-    killed = {"Result": "signal", "ExecMainCode": "2", "ExecMainStatus": "9"}
-    spark.systemd.unit(switch_commands.UNIT, **FAILED, **killed)
+    cut_off_by_signal = {"Result": "signal", "ExecMainCode": "2", "ExecMainStatus": "9"}
+    spark.systemd.unit(switch_commands.UNIT, **FAILED, **cut_off_by_signal)
     log.write_text("qwen is hot\n")
     cut = "unknown: cut off (signal, killed by signal 9), then: qwen is hot"
     assert spark.lines(100)[1] == f"last switch FAILED {cut}"

@@ -415,9 +415,9 @@ def test_a_container_outside_its_unit_is_removed_if_it_is_ours(spark, is_ours):
     spark.to("none")
 
     assert ("vllm-qwen36" in spark.docker.containers) is not is_ours
-    removed = "removing container vllm-qwen36: it runs outside its unit"
-    kept = "container vllm-qwen36 is not Lockstep's and stays"
-    assert (removed if is_ours else kept) in spark.lines
+    removal = "removing container vllm-qwen36: it runs outside its unit"
+    refusal = "container vllm-qwen36 is not Lockstep's and stays"
+    assert (removal if is_ours else refusal) in spark.lines
 
 
 def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, capsys):

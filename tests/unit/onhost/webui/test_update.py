@@ -145,12 +145,12 @@ def test_a_rollback_begins_with_the_copy_of_before_and_keeps_what_there_was(spar
     spark.runs(NEW)
     spark.chat("two", at=2**40)
     assert update.copies_with_later_chats(spark.paths, VOLUME)["image"] == NEW
-    before = data_copies.complete_copies(spark.paths)[0]
-    assert (before.image, bool(before.backup)) == (OLD, has_backups)
-    folder = data_copies.copied_data_folder(spark.paths, before.number)
+    earlier_copy = data_copies.complete_copies(spark.paths)[0]
+    assert (earlier_copy.image, bool(earlier_copy.backup)) == (OLD, has_backups)
+    folder = data_copies.copied_data_folder(spark.paths, earlier_copy.number)
     assert folder.exists() is not has_backups
-    assert data.count_chats_since(spark.place, before.at) == 1
-    update.select_copy_for_image(spark.paths, OLD, before.number)
+    assert data.count_chats_since(spark.place, earlier_copy.at) == 1
+    update.select_copy_for_image(spark.paths, OLD, earlier_copy.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
     newest = data_copies.complete_copies(spark.paths)[0]
@@ -183,7 +183,7 @@ def test_only_the_newest_copies_stay(spark, has_backups):
     assert len(snapshots) == data_copies.KEPT
     if has_backups:
         in_backup = restic_client.ResticRepository(spark.paths).snapshots()
-        assert [snapshot.backup for snapshot in snapshots] == [other.id[:8] for other in in_backup]
+        assert [copy.backup for copy in snapshots] == [snapshot.id[:8] for snapshot in in_backup]
 
 
 def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark, tmp_path):
@@ -268,7 +268,7 @@ def test_open_webui_does_not_start_where_anybody_listens_at_its_port(spark):
         ("/system.slice/docker-open-webui.scope", True),
     ],
 )
-def test_only_the_answer_of_its_own_container_counts(spark, group, is_accepted):
+def test_an_answer_of_another_process_than_its_container_is_none(spark, group, is_accepted):
     spark.chat("one")
     let_listen(spark.paths, 7, group, port=int(spark.url.rpartition(":")[2]))
     if is_accepted:
