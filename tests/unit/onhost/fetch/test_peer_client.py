@@ -194,10 +194,13 @@ def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(f
     assert copy.bytes == {"spark1": len(BODY)}
 
 
-def test_a_later_peer_is_not_waited_for(first_spark, blob):
+def test_a_later_peer_is_not_waited_for(first_spark, blob, monkeypatch):
     """Else two would wait for each other for ever."""
+    monkeypatch.setattr(peer_client, "PATIENCE_S", 0.0)
+    lines: list[str] = []
     with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
-        assert not copies(copier(first_spark.as_peer(earlier=False)), blob)
+        assert not copies(copier(first_spark.as_peer(earlier=False), lines=lines), blob)
+    assert lines == [], "no patience was lost"
 
 
 def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(

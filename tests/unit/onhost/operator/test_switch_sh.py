@@ -516,6 +516,7 @@ def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(
         ("log", f"log of what? Known: {', '.join(UNITS)}"),
         ("log none", "unknown model 'none'. Known: qwen, mistral, eagle"),
         ("wait qwen", "wait does not take qwen"),
+        ("status --wait", "status does not take --wait"),
     ],
 )
 def test_wrong_use_is_explained(spark, words, message):
