@@ -104,11 +104,13 @@ def test_within_a_second_everybody_gets_the_same_look(spark):
 
 
 def test_an_engine_that_does_not_answer_or_is_not_hot_is_no_error(spark):
-    spark.engine.close()
-    assert spark.facts.facts_now()["engine"] is None
     spark.systemd.unit(UNIT)
-    facts_now = spark.later()
+    facts_now = spark.facts.facts_now()
     assert (facts_now["hot"], facts_now["engine"]) == (None, None)
+    spark.systemd.unit(UNIT, **UP)
+    spark.engine.close()
+    facts_now = spark.later()
+    assert (facts_now["hot"], facts_now["engine"]) == ("qwen", None)
 
 
 def test_a_driver_that_hangs_or_is_not_there_holds_nobody_up(spark, monkeypatch):

@@ -183,19 +183,14 @@ def test_json_has_the_same_facts(spark, capsys):
     assert document["switching"] is None
 
 
+AGAIN = {"ActiveState": "activating", "SubState": "auto-restart", "Result": "exit-code"}
+
+
 @pytest.mark.parametrize(
     ("unit", "state", "message"),
     [
-        (
-            GATEWAY,
-            {"ActiveState": "activating", "SubState": "auto-restart", "Result": "exit-code"},
-            "the gateway is down, and nobody is answered at its ports: restarting (exit-code",
-        ),
-        (
-            GATEWAY,
-            {"ActiveState": "activating", "SubState": "start", "NRestarts": "7"},
-            "nobody is answered at its ports: loading after 7 starts that failed",
-        ),
+        (GATEWAY, AGAIN, "is down, and nobody is answered at its ports: restarting (exit-code"),
+        (GATEWAY, {**AGAIN, "SubState": "start", "NRestarts": "7"}, ": loading after 7 starts"),
         (GATEWAY, {"ActiveState": "inactive"}, f"sudo systemctl start {GATEWAY}"),
         (GATEWAY, {"ActiveState": "failed", "Result": "oom-kill"}, "failed (oom-kill"),
         (

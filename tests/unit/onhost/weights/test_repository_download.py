@@ -276,15 +276,20 @@ def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy
     assert all(any(blob.read_bytes()) for blob in cache.glob("*/blobs/*"))
 
 
-def test_verified_files_are_never_read_twice(spec, monkeypatch):
+def test_files_are_read_once_and_not_fetched_again(spec, hub, monkeypatch):
     fetch(spec)
+    weights = weights_spec.parse_spec(spec.read_text())
+    shutil.rmtree(weights.stamps_folder)
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert (hub.requests, state(spec)["state"]) == ([], "complete")
 
     def unreadable(*_: object) -> None:
         raise AssertionError("a weight was read")
 
     monkeypatch.setattr("hashlib.sha256", unreadable)
     monkeypatch.setattr("hashlib.sha1", unreadable)
-    parts = weights_spec.parse_spec(spec.read_text()).repositories[0].own_and_borrowed_parts
+    parts = weights.repositories[0].own_and_borrowed_parts
     assert [a_store(spec).corrupt_files(part) for part in parts] == [[], []]
 
 
