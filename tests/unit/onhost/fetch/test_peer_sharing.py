@@ -105,7 +105,11 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     claims.mkdir(parents=True)
     old.write_text("{}")
     (claims / "weights").write_text("")
-    assert run("open", document=own) == 0
+    with announced_fetches.hold_claim(paths, "images", ["a" * 64]):
+        assert run("open", document=own) == 0
+        # What a deploy of the past left is gone, and a claim that is held is not.
+        assert not old.exists()
+        assert [path.name for path in claims.iterdir()] == ["images"]
     assert capsys.readouterr().out == ""
     [call] = systemd.calls
     assert call.startswith("systemd-run --quiet --no-ask-password --collect --unit=" + UNIT)
@@ -117,24 +121,13 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     assert TOKEN not in call
     # It has an account of its own, and is given the inner folder: no other comes to a claim, which
     # it could hold.
-    assert (
-        f"TemporaryFileSystem={paths.run}:ro" in call and f"BindReadOnlyPaths={target_path}" in call
-    )
+    assert f"TemporaryFileSystem={paths.run}:ro" in call
+    assert f"BindReadOnlyPaths={target_path}" in call
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
     assert folder in claims.parents
-    # What a deploy of the past left is gone.
-    assert not old.exists() and list(claims.iterdir()) == []
     assert run("close", own["id"]) == 0
     is_answering = peer_sharing._is_server_answering
     until(lambda: not is_answering("127.0.0.1", own["port"]), "it listens no more")
-
-
-def test_a_claim_that_is_held_survives_the_start_of_a_server(systemd, paths, run, own):
-    announced_fetches.claims_folder(paths).mkdir(parents=True)
-    with announced_fetches.hold_claim(paths, "weights", ["a" * 64]):
-        assert run("open", document=own) == 0
-        assert (announced_fetches.claims_folder(paths) / "weights").exists()
-    assert run("close", own["id"]) == 0
 
 
 def test_not_being_able_to_share_is_told_and_is_no_failure(systemd, run, monkeypatch, capsys):

@@ -99,13 +99,17 @@ def test_last_is_what_a_switch_ended_with(spark, failed_models, last):
     assert spark.boots() == (0, [last])
 
 
-def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
+def test_a_fallback_after_a_boot_is_no_choice_of_an_operator_and_none_fails_the_unit(spark):
     tell(spark.paths, boot="last")
     spark.choose_model("mistral")
     spark.power_cut("2")
     spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
     assert spark.boots() == (0, ["spare"])
     assert models_by_boot.load(spark.paths).hot == "mistral"
+    spark.power_cut("3")
+    for name in ("mistral", "spare"):
+        spark.systemd.unit(spark.unit_of[name], start_ok=False)
+    assert spark.boots() == (errors.EXIT_NOTHING_HOT, [])
 
 
 @pytest.mark.parametrize(
@@ -140,12 +144,6 @@ def test_what_somebody_decides_since_the_boot_stays(spark, capsys):
     assert spark.boots() == (0, [])
     spark.choose_model("spare")
     assert (spark.boots(), spark.boot_message) == ((0, ["spare"]), None)
-
-
-def test_a_model_that_does_not_start_fails_the_unit(spark):
-    tell(spark.paths, boot="spare")
-    spark.systemd.unit(spark.unit_of["spare"], start_ok=False)
-    assert spark.boots() == (errors.EXIT_NOTHING_HOT, [])
 
 
 @pytest.mark.parametrize("boot_model", ["last", "mistral"])

@@ -340,12 +340,14 @@ def test_none_ends_a_container_without_docker(spark, hung_docker, monkeypatch):
     assert any("its name is not free yet: Docker does not" in line for line in spark.lines)
 
 
-def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
+def test_memory_that_a_hot_engine_took_counts_and_what_a_stopped_one_holds_is_the_gates(spark):
     """SGLang takes its share of what it found; that is more than the least that it needs."""
     write_meminfo(spark.paths, 14.0)
     spark.need("qwen", memory_gib=97.0)
     spark.need("mistral", memory_gib=81.6, memory_share=0.85, memory_beside_gib=2.7)
-
+    assert spark.to("qwen") == 0
+    spark.systemd.unit(QWEN_UNIT)
+    spark.memory(20.0, need=88.0)
     assert spark.to("qwen") == 0
 
 
@@ -373,13 +375,6 @@ def test_none_stops_all_and_says_so(spark):
     assert spark.to("none") == 0
     no_model = ["no model is hot", "no model was hot"]
     assert spark.lines == ["stopping mistral", "stopped in 0 s", *no_model]
-
-
-def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
-    spark.systemd.unit(MISTRAL_UNIT)
-    spark.memory(20.0, need=88.0)
-
-    assert spark.to("qwen") == 0
 
 
 def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark, capsys):
