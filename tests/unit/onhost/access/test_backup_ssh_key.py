@@ -12,11 +12,16 @@ import pytest
 from lockstep.onhost.access import backup_ssh_key
 from lockstep.onhost.core import errors, layout
 
+PUBLIC = "ssh-ed25519 " + 68 * "A"
+
 
 @pytest.fixture
-def private(tmp_path: Path) -> Path:
-    """A pair that was just made, with its public half in `public`."""
+def private(tmp_path, capsys):
+    """A pair that was just made, with its public half in `public`; a make was cut off before."""
+    (tmp_path / "key.new").write_text("half")
     assert backup_ssh_key.main(["make", str(tmp_path / "key"), str(tmp_path / "public")]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines() == [f"made {tmp_path}/key", f"wrote {tmp_path}/public"]
     return tmp_path / "key"
 
 
@@ -25,7 +30,7 @@ def fingerprint(path: Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[1]
 
 
-def test_a_pair_is_made_once_and_for_root_alone(private: Path) -> None:
+def test_a_pair_is_made_once_and_for_root_alone_and_nothing_of_the_key_is_printed(private):
     public = private.with_name("public")
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert stat.S_IMODE(public.stat().st_mode) == 0o644
@@ -37,19 +42,7 @@ def test_a_pair_is_made_once_and_for_root_alone(private: Path) -> None:
     assert private.read_bytes() == earlier_key and fingerprint(private) == fingerprint(public)
 
 
-def test_a_make_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
-    (tmp_path / "key.new").write_text("half")
-    backup_ssh_key.main(["make", str(tmp_path / "key"), str(tmp_path / "public")])
-    assert fingerprint(tmp_path / "key") == fingerprint(tmp_path / "public")
-
-
-def test_nothing_of_the_key_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    backup_ssh_key.main(["make", str(tmp_path / "key"), str(tmp_path / "public")])
-    output = capsys.readouterr().out
-    assert output.splitlines() == [f"made {tmp_path}/key", f"wrote {tmp_path}/public"]
-
-
-def test_a_host_key_is_written_as_ssh_knows_hosts(private: Path, tmp_path: Path) -> None:
+def test_a_host_key_is_written_as_ssh_knows_hosts(private, tmp_path):
     paths = layout.Paths(tmp_path)
     paths.host_key.parent.mkdir(parents=True)
     paths.host_key.write_text(private.with_name("public").read_text())
@@ -60,9 +53,7 @@ def test_a_host_key_is_written_as_ssh_knows_hosts(private: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("more", ["", "spark2.lockstep "])
-def test_a_public_half_is_taken(
-    more: str, private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_public_half_is_taken(more, private, tmp_path, monkeypatch):
     text = more + private.with_name("public").read_text()
     monkeypatch.setattr("sys.stdin", io.StringIO(text + "\n"))
     with pytest.raises(errors.Problem, match="no public key"):
@@ -77,11 +68,11 @@ def test_a_public_half_is_taken(
     [
         "",
         "ssh-rsa AAAA",
-        'command="sh" ssh-ed25519 ' + 68 * "A",
-        "ssh-ed25519 " + 68 * "A" + "\nssh-ed25519 " + 68 * "A",
+        f'command="sh" {PUBLIC}',
+        f"{PUBLIC}\n{PUBLIC}",
         "-----BEGIN OPENSSH PRIVATE KEY-----",
     ],
 )
-def test_what_is_no_public_half_is_refused(text: str) -> None:
+def test_what_is_no_public_half_is_refused(text):
     with pytest.raises(errors.Problem, match="no public key"):
         backup_ssh_key.single_key(text)

@@ -23,14 +23,14 @@ def run(*argv: object, stdin: str = "") -> tuple[int, str]:
             code = errors.run_main("peer-certificates", lambda: peer_certificates.main(words))
         except SystemExit as end:
             code = int(str(end.code))
+    assert KEY not in out.getvalue()
     return code, out.getvalue()
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Path:
+def authority(tmp_path):
     path = tmp_path / "spark1/peer-authority.pem"
-    code, output = run(path, "spark1", "agent", "gateway")
-    assert code == 0 and KEY not in output
+    assert run(path, "spark1", "agent", "gateway")[0] == 0
     return path
 
 
@@ -38,7 +38,7 @@ def authority_certificate(path: Path) -> str:
     return path.read_text().partition("-----END PRIVATE KEY-----\n")[2]
 
 
-def test_each_role_has_a_key_of_its_own_for_root_alone(authority: Path) -> None:
+def test_each_role_has_a_key_of_its_own_for_root_alone(authority):
     identities = [authority.with_name(f"peer-{role}-spark1.pem") for role in ("agent", "gateway")]
     for path in (authority, *identities):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -49,45 +49,36 @@ def test_each_role_has_a_key_of_its_own_for_root_alone(authority: Path) -> None:
         assert keys[0] not in path.read_text()
 
 
-def test_the_authority_is_made_once(authority: Path) -> None:
+def test_the_authority_is_made_once_and_anew_where_it_is_damaged(authority):
+    identity = authority.with_name("peer-agent-spark1.pem")
     earlier_text = authority.read_text()
     authority.chmod(0o644)
-    authority.with_name("peer-agent-spark1.pem").unlink()
+    identity.unlink()
     assert run(authority, "spark1", "agent")[0] == 0
     assert authority.read_text() == earlier_text
     assert stat.S_IMODE(authority.stat().st_mode) == 0o600
-    assert authority.with_name("peer-agent-spark1.pem").exists()
-
-
-def test_a_damaged_authority_is_made_anew(authority: Path) -> None:
-    authority.write_text(authority.read_text()[:-60])
+    assert identity.exists()
+    authority.write_text(earlier_text[:-60])
     assert run(authority, "spark1", "agent")[0] == 0
-    identity = authority.with_name("peer-agent-spark1.pem")
     assert peer_tls.is_identity_accepted(identity, authority, "lockstep:agent:spark1")
 
 
-def test_the_authority_of_another_host_takes_the_place_of_ones_own(
-    authority: Path, tmp_path: Path
-) -> None:
+def test_the_authority_of_another_host_takes_the_place_of_ones_own_and_nothing_else(
+    authority, tmp_path
+):
     path = tmp_path / "spark2/peer-authority.pem"
     assert run(path, "spark2", "agent")[0] == 0
-    code, output = run("--take", path, "spark2", "agent", stdin=authority.read_text() + "\n")
-    assert code == 0 and KEY not in output
+    assert run("--take", path, "spark2", "agent", stdin=authority.read_text() + "\n")[0] == 0
     assert path.read_text() == authority.read_text()
     identity = path.with_name("peer-agent-spark2.pem").read_text()
     assert identity.endswith(authority_certificate(authority))
-
-
-@pytest.mark.parametrize("text", ["", "nonsense\n"])
-def test_nothing_else_is_taken(text: str, authority: Path) -> None:
-    earlier_text = authority.read_text()
-    code, output = run("--take", authority, "spark1", "agent", stdin=text)
+    code, output = run("--take", path, "spark2", "agent", stdin="nonsense\n")
     assert code == errors.EXIT_FAILED and "expected a key and its certificate" in output
-    assert authority.read_text() == earlier_text
+    assert path.read_text() == authority.read_text()
 
 
-@pytest.mark.parametrize("argv", [[], ["a"], ["a", "spark1"], ["-x"]])
-def test_wrong_use(argv: list[str]) -> None:
+@pytest.mark.parametrize("argv", [[], ["a", "spark1"], ["-x"]])
+def test_wrong_use_is_explained(argv):
     code, output = run(*argv)
     assert code == errors.EXIT_USAGE
     assert "usage: " in output

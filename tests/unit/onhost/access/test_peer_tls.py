@@ -16,7 +16,7 @@ from lockstep.onhost.core import errors, layout
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> layout.Paths:
+def paths(tmp_path) -> layout.Paths:
     paths = layout.Paths(tmp_path)
     give_identity(paths, "spark1")
     return paths
@@ -49,11 +49,11 @@ def names_of_client(client: ssl.SSLContext, server: ssl.SSLContext) -> list[str]
     return names
 
 
-def both_sides(paths: layout.Paths) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    client, server = (
-        peer_tls.make_context(identity(paths), is_server=is_server) for is_server in (False, True)
+def both_sides(identity: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The contexts of a client and of a server."""
+    return tuple(
+        peer_tls.make_context(identity, is_server=is_server) for is_server in (False, True)
     )
-    return client, server
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,15 @@ def both_sides(paths: layout.Paths) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         ("fe80::1%eth0", "peer-agent-fe80--1-eth0.pem"),
     ],
 )
-def test_every_name_of_an_inventory_has_a_certificate(host: str, file: str, tmp_path: Path) -> None:
+def test_every_name_of_an_inventory_has_a_certificate(host, file, tmp_path):
     paths = layout.Paths(tmp_path)
     give_identity(paths, host)
     path = peer_tls.identity_path(paths, peer_tls.AGENT, host)
     assert path == paths.secrets / file
-    client, server = (
-        peer_tls.make_context(path, is_server=is_server) for is_server in (False, True)
-    )
-    assert names_of_client(client, server) == [f"lockstep:agent:{host}"]
+    assert names_of_client(*both_sides(path)) == [f"lockstep:agent:{host}"]
 
 
-def test_no_clock_decides(paths: layout.Paths) -> None:
+def test_no_clock_decides(paths):
     """A certificate that has ended is what any is to a host whose clock is years ahead."""
     authority = paths.secrets / "peer-authority.pem"
     text, whole = authority.read_text(), identity(paths).read_text()
@@ -83,7 +80,7 @@ def test_no_clock_decides(paths: layout.Paths) -> None:
     old_certificate = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     certificate = text[text.index("-----BEGIN C") :]
     identity(paths).write_text(whole.replace(certificate, old_certificate))
-    client, server = both_sides(paths)
+    client, server = both_sides(identity(paths))
     assert names_of_client(client, server) == ["lockstep:agent:spark1"]
     client.verify_flags = ssl.VerifyFlags.VERIFY_DEFAULT
     with pytest.raises(ssl.SSLError, match="certificate has expired"):
@@ -91,12 +88,11 @@ def test_no_clock_decides(paths: layout.Paths) -> None:
 
 
 def is_accepted(paths: layout.Paths, name: str = "lockstep:agent:spark1") -> bool:
-    return peer_tls.is_identity_accepted(
-        identity(paths), paths.secrets / "peer-authority.pem", name
-    )
+    authority = paths.secrets / "peer-authority.pem"
+    return peer_tls.is_identity_accepted(identity(paths), authority, name)
 
 
-def test_a_certificate_is_tried_before_another_host_does(paths: layout.Paths) -> None:
+def test_a_certificate_is_tried_before_another_host_does(paths):
     assert is_accepted(paths)
     assert not is_accepted(paths, "lockstep:agent:spark2")
     assert not is_accepted(paths, "lockstep:gateway:spark1")
@@ -108,17 +104,16 @@ def test_a_certificate_is_tried_before_another_host_does(paths: layout.Paths) ->
     authority.write_text(own_authority)
     assert not is_accepted(paths)
     key, mark, certificates = whole.partition("-----END PRIVATE KEY-----\n")
+    other_key = other_text.partition(mark)[0]
+    _, begin, of_authority = certificates.rpartition("-----BEGIN C")
     for damaged_text in (
         "",
         "nonsense",
         certificates,
         key + mark,
-        # The key of another certificate.
-        other_text.partition("-----END PRIVATE KEY-----\n")[0] + mark + certificates,
+        other_key + mark + certificates,
         # Another authority has signed it.
-        other_text.rpartition("-----BEGIN C")[0]
-        + "-----BEGIN C"
-        + certificates.rpartition("-----BEGIN C")[2],
+        other_text.rpartition(begin)[0] + begin + of_authority,
         whole.replace("A", "B"),
         "\N{SNOWMAN}" + whole,
     ):
@@ -128,9 +123,7 @@ def test_a_certificate_is_tried_before_another_host_does(paths: layout.Paths) ->
     assert is_accepted(paths)
 
 
-def test_systemd_gives_an_account_without_rights_its_identity(
-    paths: layout.Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_systemd_gives_an_account_without_rights_its_identity(paths, tmp_path, monkeypatch):
     secret = paths.secrets / "peer-agent-spark1.pem"
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     assert identity(paths) == secret
@@ -140,7 +133,7 @@ def test_systemd_gives_an_account_without_rights_its_identity(
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "only the key"])
-def test_without_a_usable_identity_there_is_no_wire(text: str | None, paths: layout.Paths) -> None:
+def test_without_a_usable_identity_there_is_no_wire(text, paths):
     path = identity(paths)
     if text is None:
         path.unlink()

@@ -6,8 +6,6 @@ import fcntl
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+def spark(tmp_path, monkeypatch):
     with running(tmp_path, monkeypatch) as host:
         host.backs_up(str(tmp_path / "elsewhere/spark1"))
         host.paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +38,8 @@ def nightly(spark: Spark) -> restic_client.BackupSnapshot:
     return restic_client.ResticRepository(spark.paths).snapshots()[0]
 
 
-def starts(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def starts(spark, monkeypatch):
     """Start Open WebUI as systemd does."""
 
     def start_image(*_: object) -> None:
@@ -50,8 +49,15 @@ def starts(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "start_or_await_return", start_image)
 
 
-def test_a_lost_volume_and_lost_keys_return(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    starts(spark, monkeypatch)
+def places(spark: Spark, capsys) -> list[dict[str, Any]]:
+    """The listing: the host's own place, then the other one."""
+    capsys.readouterr()
+    run_backup(spark, "list")
+    return list(json.loads(capsys.readouterr().out)["places"].values())
+
+
+@pytest.mark.usefixtures("starts")
+def test_a_lost_volume_and_lost_keys_return(spark):
     run_backup(spark, "now")
     (spark.place / "webui.db").unlink()
     spark.paths.gateway_keys.unlink()
@@ -65,10 +71,8 @@ def test_a_lost_volume_and_lost_keys_return(spark: Spark, monkeypatch: pytest.Mo
     assert spark.chats == ["of a new volume"]
 
 
-def test_a_wiped_host_returns_from_another_place_with_its_password(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starts(spark, monkeypatch)
+@pytest.mark.usefixtures("starts")
+def test_a_wiped_host_returns_from_another_place_with_its_password(spark):
     run_backup(spark, "now")
     nightly_backup = nightly(spark)
     shutil.rmtree(spark.paths.backup_kept)
@@ -82,107 +86,63 @@ def test_a_wiped_host_returns_from_another_place_with_its_password(
     assert spark.chats == ["one"]
 
 
-def test_every_place_is_listed_and_is_whole(
-    spark: Spark, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_place_is_listed_with_what_the_timer_and_people_made_and_is_whole(spark, capsys):
     run_backup(spark, "now")
     run_backup(spark, "check")
-    assert capsys.readouterr().out.count(": whole") == 2
+    output = capsys.readouterr().out
+    assert output.count(": whole") == 2
+    # Both places are on the disk of this test.
+    assert "lies on the disk of what it is a backup of" in output
     spark.chat("two", at=4e9)
-    run_backup(spark, "list")
-    places = json.loads(capsys.readouterr().out)["places"]
-    for place in places.values():
-        (manual_snapshot,) = [
-            snapshot for snapshot in place["snapshots"] if snapshot["why"] == "by hand"
-        ]
-        assert manual_snapshot["image"] == OLD and manual_snapshot["chats_since"] == 1
-
-
-def test_what_the_timer_made_is_told_from_what_somebody_asked_for(
-    spark: Spark, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_backup(spark, "now")
+    for place in places(spark, capsys):
+        (manual,) = [snapshot for snapshot in place["snapshots"] if snapshot["why"] == "by hand"]
+        assert manual["image"] == OLD and manual["chats_since"] == 1
     run_backup(spark, "now", "--nightly")
-    capsys.readouterr()
-    run_backup(spark, "list")
-    own, *_ = json.loads(capsys.readouterr().out)["places"].values()
     # One of a day stays, whichever made it; the copy of before an update is none of them.
-    assert [snapshot["why"] for snapshot in own["snapshots"]] == ["nightly", "update"]
+    reasons = [snapshot["why"] for snapshot in places(spark, capsys)[0]["snapshots"]]
+    assert reasons == ["nightly", "update"]
 
 
-def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(
-    spark: Spark, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(spark, capsys):
     """Also one that was wiped: the other place has them still."""
-
-    def places() -> list[Any]:
-        run_backup(spark, "list")
-        entries: list[Any] = list(json.loads(capsys.readouterr().out)["places"].values())
-        return entries
-
     # Nothing came there before the first night.
-    assert places()[1]["none_yet"]
+    assert places(spark, capsys)[1]["none_yet"]
     run_backup(spark, "now")
-    capsys.readouterr()
-    assert [bool(place["snapshots"]) for place in places()] == [True, True]
+    assert all(place["snapshots"] for place in places(spark, capsys))
     shutil.rmtree(spark.paths.backup_kept)
     (spark.paths.secrets / "backup.key").unlink()
-    own, other_place = places()
+    own, other_place = places(spark, capsys)
     assert own["none_yet"] and "fault" not in own
-    assert (
-        "this host has no password of a backup; the first backup makes one" in other_place["fault"]
-    )
+    message = "this host has no password of a backup; the first backup makes one"
+    assert message in other_place["fault"]
     assert "message_type" not in other_place["fault"]
 
 
-def test_now_and_list_say_that_one_disk_has_it_all(
-    spark: Spark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_backup(spark, "now")
-    # Both places are on the disk of this test.
-    assert "lies on the disk of what it is a backup of" in capsys.readouterr().out
+def test_a_place_on_another_host_is_not_called_one_disk(spark, capsys, monkeypatch):
     spark.backs_up("sftp:ann@nas.local:/sparks/spark1")
-    monkeypatch.setattr(restic_client.ResticRepository, "copy_missing_snapshots", lambda *_: None)
-    monkeypatch.setattr(
-        restic_client.ResticRepository, "forget_snapshots_beyond_policy", lambda *_: None
-    )
+    for work in ("copy_missing_snapshots", "forget_snapshots_beyond_policy"):
+        monkeypatch.setattr(restic_client.ResticRepository, work, lambda *_: None)
     run_backup(spark, "now")
     assert "lies on the disk" not in capsys.readouterr().out
 
 
-def test_check_fails_at_a_broken_repository(spark: Spark) -> None:
+def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark):
+    # More than the folders take, so that its pack is the largest.
+    spark.paths.gateway_keys.write_text(secrets.token_hex(50_000))
     run_backup(spark, "now")
-    # Not a pack: where that is one of folders, restic 0.14 tries again for 94 s and more.
-    for index in (spark.paths.backup_kept / "index").iterdir():
-        index.unlink()
-    with pytest.raises(errors.Problem, match=str(spark.paths.backup_kept)):
-        backup.main(["check"], spark.paths)
-
-
-def damage(spark: Spark) -> None:
-    """Change a byte of the pack that holds contents of files; its folders stay readable."""
     packs = [path for path in (spark.paths.backup_kept / "data").rglob("*") if path.is_file()]
     pack = max(packs, key=lambda path: path.stat().st_size)
     pack.chmod(0o600)
     content = bytearray(pack.read_bytes())
     content[40] ^= 0xFF
     pack.write_bytes(content)
-
-
-def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark: Spark) -> None:
-    # More than the folders take, so that its pack is the largest.
-    spark.paths.gateway_keys.write_text(secrets.token_hex(50_000))
-    run_backup(spark, "now")
-    damage(spark)
     with pytest.raises(errors.Problem, match=str(spark.paths.backup_kept)):
         backup.main(["check"], spark.paths)
     with pytest.raises(errors.Problem, match=r"can be trusted.*Remedy: move .*/backup away"):
         backup.main(["now"], spark.paths)
 
 
-def test_a_backup_that_cannot_be_read_puts_nothing_back(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_that_cannot_be_read_puts_nothing_back(spark, monkeypatch):
     run_backup(spark, "now")
     earlier_keys = spark.paths.gateway_keys.read_bytes()
 
@@ -196,7 +156,7 @@ def test_a_backup_that_cannot_be_read_puts_nothing_back(
     assert spark.paths.gateway_keys.read_bytes() == earlier_keys
 
 
-def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark: Spark) -> None:
+def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark):
     (spark.paths.root.parent / "elsewhere").write_text("no folder")
     with pytest.raises(errors.Problem, match="elsewhere"):
         backup.main(["now"], spark.paths)
@@ -204,15 +164,15 @@ def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark: Spark) ->
     assert not spark.paths.backup_record.exists()
 
 
-def test_the_password_is_in_no_argument_and_no_backup(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_password_is_in_no_argument_and_no_backup_and_a_lost_one_is_not_replaced(
+    spark, monkeypatch
+):
     words: list[str] = []
     run = runner.run
 
-    def record_run(argv: list[str], *arguments: object, **more: object) -> object:
-        words.extend([*argv, *dict(more.get("env") or {}).values()])  # type: ignore[call-overload]
-        return run(argv, *arguments, **more)  # type: ignore[arg-type]
+    def record_run(argv, *arguments, **more):
+        words.extend([*argv, *(more.get("env") or {}).values()])
+        return run(argv, *arguments, **more)
 
     monkeypatch.setattr(runner, "run", record_run)
     run_backup(spark, "now")
@@ -222,35 +182,28 @@ def test_the_password_is_in_no_argument_and_no_backup(
     target_path = spark.paths.root / "unpacked"
     restic_client.ResticRepository(spark.paths).restore_snapshot(nightly(spark).id, target_path)
     assert not list(target_path.rglob("backup.key"))
-
-
-def test_a_lost_password_is_not_replaced_by_one_that_opens_nothing(spark: Spark) -> None:
-    run_backup(spark, "now")
-    (spark.paths.secrets / "backup.key").unlink()
+    key.unlink()
+    # Another one would open nothing.
     with pytest.raises(errors.Problem, match="made with another password"):
         backup.main(["now"], spark.paths)
-    assert not (spark.paths.secrets / "backup.key").exists()
+    assert not key.exists()
 
 
-def test_without_the_inventorys_word_there_is_none(spark: Spark) -> None:
+def test_without_the_inventorys_word_there_is_none(spark):
     spark.paths.backup.unlink()
     with pytest.raises(errors.Problem, match=r"backup\.enabled"):
         backup.main(["now"], spark.paths)
 
 
-def test_a_restore_and_a_deploy_keep_away_from_each_other(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starts(spark, monkeypatch)
-    run_backup(spark, "now")
+def test_a_restore_and_a_deploy_keep_away_from_each_other(spark, monkeypatch):
     lock = spark.paths.deploy_lock
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(errors.Problem, match="wait for its end"):
-            backup.main(["restore", nightly(spark).id], spark.paths)
+            backup.main(["restore", "0123"], spark.paths)
     holders: list[object] = []
     monkeypatch.setattr(backup, "restore", lambda *_: holders.append(deploy_lock.lock_holder(lock)))
-    run_backup(spark, "restore", nightly(spark).id)
+    run_backup(spark, "restore", "0123")
     assert "restore of a backup" in str(holders[0])
     assert deploy_lock.lock_holder(lock) is None

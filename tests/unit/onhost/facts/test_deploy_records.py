@@ -7,7 +7,6 @@ import grp
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,54 +20,46 @@ ANNA = Entry("anna", "2026-11-01T10:00:00Z", 64 * "a")
 
 
 @pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
+def paths(tmp_path, monkeypatch) -> layout.Paths:
     paths = layout.Paths(tmp_path)
     monkeypatch.setattr(layout, "Paths", lambda: paths)
     return paths
 
 
-def record_generation(paths: layout.Paths, digest: str, text: str) -> Path:
-    """The host brought to a generation with one unit and one engine."""
+def record_generation(paths: layout.Paths, digest: str) -> Path:
+    """The host brought to a generation with one unit, which is returned, and one engine."""
     unit, engines = paths.root / f"{digest}.service", paths.root / "engines"
     (engines / digest).mkdir(parents=True, exist_ok=True)
-    current = engines / "current"
-    current.unlink(missing_ok=True)
-    current.symlink_to(engines / digest)
-    unit.write_text(text)
+    (engines / "current").unlink(missing_ok=True)
+    (engines / "current").symlink_to(engines / digest)
+    unit.write_text(f"{digest}\n")
     unit.chmod(0o644)
     owner_fields = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
-    file: dict[str, Any] = {"path": str(unit), "text": text, "mode": "0644", **owner_fields}
+    file = {"path": str(unit), "text": f"{digest}\n", "mode": "0644", **owner_fields}
+    contents = {"images": [], "weights": {}, "files": [file], "lock": "l", "digest": digest}
     engine = {"folder": str(engines), "id": digest}
-    contents = {"engine": engine, "images": [], "weights": {}, "files": [file]}
-    generations.add_record(paths, {**contents, "digest": digest, "lock": "l"})
+    generations.add_record(paths, {**contents, "engine": engine})
     return unit
 
 
-def test_a_host_that_is_what_its_record_says_has_no_difference(paths: layout.Paths) -> None:
-    record_generation(paths, "aaaa", "one\n")
-    assert deploy_records.differences_from_generation("aaaa") == []
-
-
-def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
-    unit = record_generation(paths, "aaaa", "one\n")
-    assert deploy_records.differences_from_generation("bbbb") == [
-        "no record of the generation bbbb"
-    ]
+def test_each_difference_from_a_record_is_named(paths):
+    unit = record_generation(paths, "aaaa")
+    differences = deploy_records.differences_from_generation
+    assert differences("aaaa") == []
+    assert differences("bbbb") == ["no record of the generation bbbb"]
     unit.write_text("by hand\n")
     unit.chmod(0o600)
-    text, mode = deploy_records.differences_from_generation("aaaa")
+    text, mode = differences("aaaa")
     assert text == f"{unit}: another text" and "not 0644" in mode
     unit.unlink()
-    assert deploy_records.differences_from_generation("aaaa") == [
-        f"{unit}: No such file or directory"
-    ]
-    record_generation(paths, "bbbb", "two\n")
-    newest, _, current = deploy_records.differences_from_generation("aaaa")
+    assert differences("aaaa") == [f"{unit}: No such file or directory"]
+    record_generation(paths, "bbbb")
+    newest, _, current = differences("aaaa")
     assert newest == "the newest record is generation 2, another one"
     assert current.endswith("leads to bbbb, not to aaaa")
 
 
-def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths: layout.Paths) -> None:
+def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths):
     assert deploy_records.sealed_key_changes_and_fault(KEY) == {"changes": {}, "fault": ""}
     path = paths.gateway_keys
     path.parent.mkdir(parents=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
-import pytest
 from a_probe import program
 
 from lockstep.onhost.core import runner
@@ -21,9 +19,7 @@ kobject-uevent 1                    systemd-udevd-kernel.socket     systemd-udev
 """
 
 
-def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket_s(monkeypatch):
     sockets = [
         SocketOwner("tcp", "127.0.0.1", 8090, 0, (1,)),
         SocketOwner("tcp", "::", 22, 0, (1,)),
@@ -51,9 +47,7 @@ def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket
     }
 
 
-def test_the_link_s_addresses_and_mtu_are_told_where_its_cable_is_plugged_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_link_s_addresses_and_mtu_are_told_where_its_cable_is_plugged_in(tmp_path, monkeypatch):
     addresses = [{"local": "10.77.0.11", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}]
     up = {"mtu": 9000, "flags": ["UP", "LOWER_UP"]}
     links = [

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,21 +25,14 @@ from lockstep.onhost.facts import machine, network, packages, preflight, reader_
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK5r80uRFOOEmHwCHd1jEkejsC3/dtDhj651LkZy9Ycj"
 FINGERPRINT = "SHA256:9BhddaDmPNVhRRQKu4XY4pD7KIqztWzQoAwLzsOr5hU"
 LABEL = "lockstep.unit"
+EMPTY_LISTS = ("paths", "packages", "ports", "checkpoints", "accounts", "sysctls")
 ASKED: dict[str, Any] = {
-    "paths": [],
+    **{key: [] for key in EMPTY_LISTS},
+    **{key: {} for key in ("reach", "needs", "images", "tls")},
     "cache": "/nonexistent",
-    "reach": {},
-    "needs": {},
-    "packages": [],
-    "ports": [],
-    "checkpoints": [],
-    "images": {},
-    "accounts": [],
     "fabric": ["lo", "enp9s9"],
-    "sysctls": [],
     "docker_client": "/usr/bin/docker",
     "netplan": "/nonexistent",
-    "tls": {},
     "docker": {
         "containers": ["open-webui", "engine"],
         "volumes": ["open-webui", "engine-cache"],
@@ -125,12 +117,12 @@ class Spark:
 
 
 @pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
+def spark(tmp_path, monkeypatch) -> Spark:
     return Spark(tmp_path, monkeypatch)
 
 
 @pytest.fixture
-def docker(spark: Spark) -> Iterator[FakeDocker]:
+def docker(spark):
     """The host's Docker, with one image."""
     daemon = FakeDocker(spark.socket)
     local_images = [{"RepoDigests": ["here@sha256:1"]}, {"RepoDigests": None}]
@@ -140,12 +132,11 @@ def docker(spark: Spark) -> Iterator[FakeDocker]:
     daemon.close()
 
 
-def test_units_of_ours_that_are_not_off_are_told(spark: Spark) -> None:
-    states = ("active", "activating", "failed", "inactive")
+def test_units_of_ours_that_are_not_off_are_told(spark):
     assert preflight._running_model_units() == []
-    spark.write(
-        "/etc/lockstep/models.json", json.dumps({"models": {s: {"unit": s} for s in states}})
-    )
+    states = ("active", "activating", "failed", "inactive")
+    models = {state: {"unit": state} for state in states}
+    spark.write("/etc/lockstep/models.json", json.dumps({"models": models}))
     for state in states:
         spark.systemd.unit(state, ActiveState=state)
     assert preflight._running_model_units() == ["activating", "active"]
@@ -161,7 +152,7 @@ def container(name: str, *labels: str, port: int = 0) -> dict[str, Any]:
     }
 
 
-def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
+def test_preflight_reads_a_spark(spark, docker):
     engine_containers = [
         container("open-webui", "maintainer", port=12000),
         container("engine", LABEL),
@@ -255,16 +246,14 @@ def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
         ("nvcc", "exit 1", machine.cuda_toolkit_releases, {"ptxas": "runs"}),
     ],
 )
-def test_preflight_reads_what_is_broken(
-    spark: Spark, name: str, text: str, read: Callable[[], Any], answer: dict[str, Any]
-) -> None:
+def test_preflight_reads_what_is_broken(spark, name, text, read, answer):
     spark.does(name, text)
     assert read() == answer
 
 
-def test_a_docker_that_does_not_answer_is_a_fault(spark: Spark) -> None:
+def test_a_docker_that_does_not_answer_is_a_fault(spark):
     def fault() -> str:
-        return str(dockers.read({"images": [], **ASKED["docker"]})["fault"])
+        return spark.preflight_answer()["docker"]["fault"]
 
     assert "No such file" in fault()
     daemon = FakeDocker(spark.socket)
@@ -272,12 +261,9 @@ def test_a_docker_that_does_not_answer_is_a_fault(spark: Spark) -> None:
     assert fault() == "No such object: info"
     daemon.close()
     assert "refused" in fault()
-    assert "refused" in spark.preflight_answer()["docker"]["fault"]
 
 
-def test_preflight_tells_which_dockers_there_are(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preflight_tells_which_dockers_there_are(spark, monkeypatch):
     client = spark.bin / "docker"
     monkeypatch.chdir(spark.root)
     # Named as the real ones are: the account is the third folder.
@@ -302,13 +288,15 @@ def test_preflight_tells_which_dockers_there_are(
     assert message == "error initializing buildkit: invalid database"
 
 
-def test_a_kernel_without_such_memory_tells_none(spark: Spark) -> None:
+def test_a_kernel_without_such_memory_tells_none(spark):
     spark.write("/proc/meminfo", "MemTotal: 4 kB\nMemAvailable: 2 kB\n")
     assert machine.meminfo("CmaTotal", "CmaFree") == {}
 
 
 @pytest.mark.parametrize("state", ["inactive", "activating"])
-def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Spark, state: str) -> None:
+def test_preflight_reads_whether_updates_run_or_are_to_come(spark, state):
+    once = {"state": "", "running": False, "done": False}
+    assert preflight.updates() == {"once": once, "daily": [], "holder": None}
     spark.systemd.unit(preflight.ONCE, ActiveState=state, UnitFileState="enabled")
     spark.systemd.unit("apt-daily.service", ActiveState=state)
     spark.systemd.unit("apt-daily-upgrade.service")
@@ -322,12 +310,7 @@ def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Spark, state:
     assert preflight.updates()["once"]["done"]
 
 
-def test_a_host_without_these_services_has_none(spark: Spark) -> None:
-    once = {"state": "", "running": False, "done": False}
-    assert preflight.updates() == {"once": once, "daily": [], "holder": None}
-
-
-def test_preflight_tells_who_has_a_lock_of_apt(spark: Spark) -> None:
+def test_preflight_tells_who_has_a_lock_of_apt(spark):
     lock = spark.root / "var/lib/dpkg/lock-frontend"
     with hold_lock(lock) as process:
         holder = preflight.updates()["holder"]
@@ -335,7 +318,7 @@ def test_preflight_tells_who_has_a_lock_of_apt(spark: Spark) -> None:
     assert str(process.pid) in holder["who"]
 
 
-def test_packages_of_others_are_looked_for_where_something_is_missing(spark: Spark) -> None:
+def test_packages_of_others_are_looked_for_where_something_is_missing(spark):
     package_line = "git\\t1\\tinstall\\tinstalled"
     query = f"[ \"$4\" ] && printf '{package_line}\\n' || printf 'unpacked snaps\\n'"
     spark.does("dpkg-query", query)
@@ -348,7 +331,7 @@ def test_packages_of_others_are_looked_for_where_something_is_missing(spark: Spa
     assert list(packages.unfinished_packages(["git", "jq", "snaps"])) == ["locale"]
 
 
-def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Spark) -> None:
+def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark):
     assert packages.installed_or_candidate_version("earlyoom") == ""
     spark.does("apt-cache", "printf 'Package: earlyoom\\nVersion: 1.8.2-1\\n'")
     assert packages.installed_or_candidate_version("earlyoom") == "1.8.2-1"
@@ -357,10 +340,7 @@ def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Spark) -> 
 
 
 @pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")])
-def test_preflight_names_who_listens_on_our_ports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, address: str
-) -> None:
-    FakeSystemd(tmp_path / "systemd", monkeypatch)
+def test_preflight_names_who_listens_on_our_ports(spark, family, address):
     with socket.create_server((address, 0), family=socket.AddressFamily[family]) as server:
         port = server.getsockname()[1]
         listeners = network.listeners([port, 1])
@@ -369,9 +349,8 @@ def test_preflight_names_who_listens_on_our_ports(
     assert listeners[str(port)]["ours"] is False
 
 
-def test_preflight_tries_every_address_from_which_something_is_needed_and_no_other(
-    spark: Spark, docker: FakeDocker
-) -> None:
+@pytest.mark.usefixtures("docker")
+def test_preflight_tries_every_address_from_which_something_is_needed_and_no_other(spark):
     spark.write("whole")
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as idle_socket:
         served_url = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
@@ -387,13 +366,9 @@ def test_preflight_tries_every_address_from_which_something_is_needed_and_no_oth
             "file:///srv/wheels": ["tools"],
         }
         root = str(spark.root)
-        needs = {
-            "checkpoints": {root: ["whole"]},
-            "tools": {root: ["whole", "absent"]},
-            "engine": {},
-        }
+        needs = {"checkpoints": {root: ["whole"]}, "tools": {root: ["whole", "absent"]}}
         images = {"here": "here@sha256:1", "gone": "gone@sha256:2"}
-        answer = spark.preflight_answer(reach=reach, needs=needs, images=images)
+        answer = spark.preflight_answer(reach=reach, needs={**needs, "engine": {}}, images=images)
     assert answer["lacking"] == ["tools", "gone"]
     faults = answer["reach"]
     assert list(faults) == [served_url, closed_url, "http://other.invalid", "file:///srv/wheels"]

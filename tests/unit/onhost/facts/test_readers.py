@@ -11,7 +11,6 @@ import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,13 @@ from lockstep.onhost.facts import environments, files, reader_helpers, units
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.system import gpu_sensors
-from lockstep.resources import units as unit_resources
 from lockstep.resources.files import file_facts
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
-def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
+def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path):
     (tmp_path / "file").write_text("text\n")
     path = str(tmp_path / "file")
     question: dict[str, Any] = {
@@ -62,11 +60,10 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     assert document["faults"] == {"environments": "KeyError: 'home'"}
 
 
-QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": []}
-QUESTION |= {"certificates": {}, "authorities": []}
+QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": [], "certificates": {}, "authorities": []}
 
 
-def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path: Path) -> None:
+def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path):
     paths = [str(tmp_path / name) for name in ("same", "other", "private")]
     for path, text in zip(paths, ("text\n", "changed\n", "text\n"), strict=True):
         Path(path).write_text(text)
@@ -76,12 +73,12 @@ def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path: Path) 
     assert answers[paths[0]]["seal"] == answers[paths[2]]["seal"] != answers[paths[1]]["seal"]
 
 
-def test_memory_is_what_the_kernel_has_available() -> None:
+def test_memory_is_what_the_kernel_has_available():
     available = unified_memory.memory().available * unified_memory.GIB
     assert ask("machine.available", None) == pytest.approx(available, rel=0.2)
 
 
-def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
+def test_files_answers_kind_text_mode_and_owner(tmp_path):
     file, folder, link = tmp_path / "file", tmp_path / "folder", tmp_path / "link"
     file.write_text("grüße\n")
     file.chmod(0o640)
@@ -110,7 +107,7 @@ def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
     ]
 
 
-def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
+def test_files_never_sends_a_private_text(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
     paths = [str(secret)]
@@ -125,7 +122,7 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def running() -> Iterator[str]:
+def running():
     """A process of a generation, by its number."""
     variables = {"LOCKSTEP_RESTART_KEY": "0123456789abcdef"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -138,9 +135,7 @@ def running() -> Iterator[str]:
         process.kill()
 
 
-def test_units_answers_state_restart_key_and_boot_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str
-) -> None:
+def test_units_answers_state_restart_key_and_boot_links(tmp_path, monkeypatch, running):
     links = [tmp_path / f"multi-user.target.{way}/b.service" for way in ("requires", "wants")]
     for link in (*links, links[0].with_name("other.service")):
         link.parent.mkdir(exist_ok=True)
@@ -153,64 +148,52 @@ def test_units_answers_state_restart_key_and_boot_links(
         unit["SubState"] = "dead"
         systemd.unit(unit["Id"], **unit)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
+    fixed_fields = {"newer": {}, "settled": True}
     assert ask("units", {"programs": {"a.service": [], "b.service": []}}) == {
-        "a.service": {
-            **{**a, "restart_key": "0123456789abcdef", "newer": {}, "links": []},
-            "settled": True,
-        },
-        "b.service": {
-            **{**b, "restart_key": "", "newer": {}, "links": list(map(str, links))},
-            "settled": True,
-        },
+        "a.service": {**a, **fixed_fields, "restart_key": "0123456789abcdef", "links": []},
+        "b.service": {**b, **fixed_fields, "restart_key": "", "links": list(map(str, links))},
     }
 
 
 @pytest.mark.parametrize(
-    ("state", "is_settled"),
+    ("state", "age", "is_settled"),
     [
-        ({"ActiveState": "active", "SubState": "running", "age": 5.0}, True),
-        ({"ActiveState": "active", "SubState": "running", "age": 4.0}, False),
-        ({"ActiveState": "active", "SubState": "exited", "FragmentPath": "/"}, True),
-        ({"ActiveState": "active", "SubState": "waiting"}, True),
-        ({"ActiveState": "activating", "SubState": "auto-restart", "age": 9.0}, False),
-        ({"ActiveState": "activating", "SubState": "start", "age": 9.0}, False),
-        ({"ActiveState": "inactive", "SubState": "dead", "Result": "success"}, True),
-        ({"ActiveState": "inactive", "SubState": "dead", "Result": "exit-code"}, False),
-        ({"ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}, False),
+        ("active running success", 5.0, True),
+        ("active running success", 4.0, False),
+        ("active exited success", 0.0, True),
+        ("active waiting success", 0.0, True),
+        ("activating auto-restart success", 9.0, False),
+        ("inactive dead success", 0.0, True),
+        ("inactive dead exit-code", 0.0, False),
+        ("failed failed exit-code", 0.0, False),
     ],
 )
-def test_a_unit_is_settled_when_its_start_is_over(
-    state: dict[str, Any], is_settled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_unit_is_settled_when_its_start_is_over(state, age, is_settled, tmp_path, monkeypatch):
     monkeypatch.setattr(clock, "now", lambda: 1000.0)
-    since = 1e6 * (1000 - state.pop("age", 0))
-    FakeSystemd(tmp_path, monkeypatch).unit(
-        "a.service", **state, StateChangeTimestampMonotonic=f"{since:.0f}"
-    )
+    fields = dict(zip(("ActiveState", "SubState", "Result"), state.split(), strict=True))
+    fields["StateChangeTimestampMonotonic"] = f"{1e6 * (1000 - age):.0f}"
+    FakeSystemd(tmp_path, monkeypatch).unit("a.service", **fields)
     assert units.read({"programs": {"a.service": ()}})["a.service"]["settled"] is is_settled
 
 
-def test_a_unit_that_does_not_come_up_is_named_with_its_last_own_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_unit_that_does_not_come_up_is_named_with_its_last_own_line(tmp_path, monkeypatch):
     systemd = FakeSystemd(tmp_path, monkeypatch)
+    waits: list[None] = []
     monkeypatch.setattr(clock, "now", lambda: 1000.0 + len(waits))
     monkeypatch.setattr(clock, "sleep", lambda seconds: next(events, lambda: waits.append(None))())
     monkeypatch.setattr(
         units.units, "last_lines", lambda name, count: [f"{name} says why", f"{name}: it ended"]
     )
-    waits: list[None] = []
     running = {"ActiveState": "active", "SubState": "running"}
-    running |= {"StateChangeTimestampMonotonic": "996000000"}
-    young = {"StateChangeTimestampMonotonic": "999000000"}
-    again = {"ActiveState": "activating", "SubState": "auto-restart", "NRestarts": "7"}
-    systemd.unit("good.service", **running)
-    systemd.unit("bad.service", **again)
+    again = {"ActiveState": "activating", "SubState": "auto-restart"}
+    young = {**running, "StateChangeTimestampMonotonic": "999000000"}
+    systemd.unit("good.service", **running, StateChangeTimestampMonotonic="996000000")
+    systemd.unit("bad.service", **again, NRestarts="7")
     events = iter(
         (
-            lambda: systemd.unit("bad.service", **{**running, **young, "NRestarts": "8"}),
+            lambda: systemd.unit("bad.service", **young, NRestarts="8"),
             lambda: waits.append(None),
-            lambda: systemd.unit("bad.service", **{**again, "NRestarts": "9"}),
+            lambda: systemd.unit("bad.service", **again, NRestarts="9"),
         )
     )
     assert units.await_settled_units(["good.service", "bad.service"]) == {
@@ -226,136 +209,78 @@ def test_a_unit_that_does_not_come_up_is_named_with_its_last_own_line(
     assert len(waits) == 31
 
 
-OutdatedCheck = Callable[..., bool]
-
-
-@pytest.fixture
-def is_outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutdatedCheck:
-    """Tell whether a service with these properties in systemd is older than its files."""
-    monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
-    monkeypatch.setattr(units, "_OURS", f"{tmp_path}/")
-    secret = units._CREDENTIAL.pattern.replace("/etc/lockstep/secrets", str(tmp_path))
-    monkeypatch.setattr(units, "_CREDENTIAL", re.compile(secret, re.MULTILINE))
-
-    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-
-    def read(properties: str, *programs: str) -> bool:
-        values: dict[str, list[str]] = {}
-        for key, _, value in (word.partition("=") for word in properties.split("|")):
-            values.setdefault(key, []).append(value)
-        systemd.unit("a.service", **values)
-        question = {
-            "programs": {"a.service": programs},
-            "reads": {"a.service": [f"{tmp_path}/settings.d"]},
-        }
-        return unit_resources.is_outdated(units.read(question)["a.service"])
-
-    return read
-
-
-def write_file(path: Path, at: int, text: str = "") -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    os.utime(path, (at, at))
-    return path
+DROP_IN, SECRET = "a.service.d/60-ours.conf", "ours/secrets/key"
+DONE = {"SubState": "exited"}
 
 
 @pytest.mark.parametrize(
-    ("state", "since", "drop_ins", "older"),
+    ("name", "state", "changed_files", "newer"),
     [
-        ("ActiveState=active", 2060, "{files}", False),
-        ("ActiveState=active", 2000, "{files}", False),
-        ("ActiveState=active", 1000, "{files}", True),
-        ("ActiveState=inactive", 1000, "{files}", False),
+        ("a.service", {}, "", {}),
+        ("a.service", {}, DROP_IN, {DROP_IN: True}),
+        ("a.service", {"ActiveState": "inactive"}, DROP_IN, {}),
         # Written, but systemd was not told: it does not name the file yet.
-        ("ActiveState=active", 2060, "", True),
-        ("ActiveState=inactive", 1000, "", False),
-        # The restart key tells of its own file, which is newer.
-        ("ActiveState=active|SubState=running", 2030, "{files}", False),
-    ],
-)
-def test_units_sees_a_service_that_is_older_than_our_settings(
-    tmp_path: Path, is_outdated: OutdatedCheck, state: str, since: int, drop_ins: str, older: bool
-) -> None:
-    file = write_file(tmp_path / "a.service.d/60-ours.conf", 2000, f"# {MARK}\n")
-    # Somebody else's drop-in restarts nothing, however new it is.
-    target_path = write_file(tmp_path / "a.service.d/99-my-lockstep.conf", 2**31)
-    unit = write_file(tmp_path / "a.service", 2060)
-    properties = f"{state}|ActiveEnterTimestamp=@{since}|FragmentPath={unit}|DropInPaths={drop_ins}"
-    assert is_outdated(properties.format(files=f"{file} {target_path}")) is older
-
-
-STARTED = "ActiveState=active|ActiveEnterTimestamp=@2000"
-
-
-@pytest.mark.parametrize(
-    ("at", "line", "older"),
-    [
-        (2060, "LoadCredential=key:{secret}", True),
-        (1940, "LoadCredential=key:{secret}", False),
-        (2060, "# LoadCredential=key:{secret}", False),
+        ("a.service", {"DropInPaths": ""}, "", {DROP_IN: True}),
+        # Somebody else's drop-in restarts nothing.
+        ("a.service", {}, "a.service.d/99-my.conf", {"a.service.d/99-my.conf": False}),
+        # The restart key tells of its own file.
+        ("a.service", {}, "unit", {}),
+        ("a.service", {}, SECRET, {SECRET: True}),
         # Its owner renews it, and says when Caddy is to read it.
-        (2060, "LoadCredential=key:/etc/ssl/yours.key", False),
-        (2060, "LoadCredential=key:{secret}.gone", False),
-    ],
-)
-def test_units_sees_a_service_that_is_older_than_a_secret_that_it_was_given(
-    tmp_path: Path, is_outdated: OutdatedCheck, at: int, line: str, older: bool
-) -> None:
-    secret = write_file(tmp_path / "key", at)
-    unit = write_file(tmp_path / "a.service", 1, f"[Service]\n{line.format(secret=secret)}\n")
-    assert is_outdated(f"{STARTED}|FragmentPath={unit}") is older
-
-
-@pytest.mark.parametrize(("at", "older"), [(1000, False), (3000, True)])
-def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(
-    tmp_path: Path, is_outdated: OutdatedCheck, at: int, older: bool
-) -> None:
-    target_path = write_file(tmp_path / "proxy.env", at)
-    foreign_path = write_file(tmp_path.parent / "theirs.env", 3000)
-    files = "|".join(
-        f"EnvironmentFiles={path} (ignore_errors=no)" for path in (target_path, foreign_path)
-    )
-    assert is_outdated(f"{STARTED}|FragmentPath=/nonexistent|{files}") is older
-
-
-@pytest.mark.parametrize(
-    ("at", "sub", "older"),
-    [(1000, "running", False), (3000, "running", True), (3000, "exited", False)],
-)
-def test_units_sees_a_service_that_is_older_than_its_program(
-    tmp_path: Path, is_outdated: OutdatedCheck, at: int, sub: str, older: bool
-) -> None:
-    file = write_file(tmp_path / "memory_minimum.py", at)
-    properties = f"{STARTED}|SubState={sub}|FragmentPath="
-    assert is_outdated(properties, str(file), "/nonexistent") is older
-
-
-@pytest.mark.parametrize(
-    ("name", "sub", "newer"),
-    [
+        ("a.service", {}, "yours.key", {}),
+        ("a.service", {}, "ours/secrets/in-a-comment", {}),
+        ("a.service", {}, "ours/proxy.env", {"ours/proxy.env": True}),
+        ("a.service", {}, "theirs.env", {"theirs.env": False}),
+        ("a.service", {}, "program.py", {"program.py": True}),
+        ("a.service", DONE, "program.py", {}),
         # Settings of the system, and its own file, are not ours to restart it for.
-        ("ssh.service", "running", {"settings.d/a": False, "unit": False}),
+        ("ssh.service", {}, "settings.d/a", {"settings.d/a": False}),
+        ("ssh.service", {}, "unit", {"unit": False}),
         # A socket of ours is opened anew, and the GPU's cap set anew.
-        ("our.socket", "listening", {"settings.d/a": False, "unit": True}),
-        (gpu_sensors.CAP_UNIT, "exited", {"unit": True}),
+        ("our.socket", {"SubState": "listening"}, "settings.d/a", {"settings.d/a": False}),
+        ("our.socket", {"SubState": "listening"}, "unit", {"unit": True}),
+        (gpu_sensors.CAP_UNIT, DONE, "unit", {"unit": True}),
         # Others that have done their work do it again after a boot.
-        ("lockstep-boot.service", "exited", {}),
+        ("lockstep-boot.service", DONE, "settings.d/a unit", {}),
         # systemd reads a timer whenever it reads its units.
-        ("our.timer", "waiting", {}),
+        ("our.timer", {"SubState": "waiting"}, "settings.d/a unit", {}),
     ],
 )
-def test_units_tells_which_newer_files_a_deploy_restarts_for(
-    name: str, sub: str, newer: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_tells_files_newer_than_a_unit_and_which_of_them_a_deploy_restarts_for(
+    name, state, changed_files, newer, tmp_path, monkeypatch
+):
+    secrets, credential = f"{tmp_path}/ours/secrets", units._CREDENTIAL.pattern
+    credential = credential.replace("/etc/lockstep/secrets", secrets)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
-    write_file(tmp_path / "settings.d/a", 2060)
-    unit = write_file(tmp_path / "unit", 2060, f"# {MARK}\n")
-    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-    values = dict(word.split("=") for word in STARTED.split("|"))
-    systemd.unit(name, **values, SubState=sub, FragmentPath=str(unit))
+    monkeypatch.setattr(units, "_OURS", f"{tmp_path}/ours/")
+    monkeypatch.setattr(units, "_CREDENTIAL", re.compile(credential, re.MULTILINE))
+    texts = dict.fromkeys(("a.service.d/99-my.conf", "ours/proxy.env", "theirs.env"), "")
+    texts |= dict.fromkeys((SECRET, "ours/secrets/in-a-comment", "yours.key"), "")
+    texts |= {"program.py": "", "settings.d/a": "", DROP_IN: f"# {MARK}\n"}
+    lines = [
+        "# " + MARK,
+        *(f"LoadCredential=a:{tmp_path}/{file}" for file in (SECRET, "yours.key")),
+    ]
+    texts["unit"] = "\n".join([*lines, f"# LoadCredential=key:{secrets}/in-a-comment\n"])
+    for file, text in texts.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        at = 2060 if file in changed_files.split() else 1940
+        os.utime(path, (at, at))
+    properties = {
+        "ActiveState": "active",
+        "SubState": "running",
+        "ActiveEnterTimestamp": "@2000",
+        "FragmentPath": f"{tmp_path}/unit",
+        "DropInPaths": f"{tmp_path}/{DROP_IN} {tmp_path}/a.service.d/99-my.conf",
+        "EnvironmentFiles": [
+            f"{tmp_path}/{file} (ignore_errors=no)" for file in ("ours/proxy.env", "theirs.env")
+        ],
+    }
+    FakeSystemd(tmp_path / "systemd", monkeypatch).unit(name, **{**properties, **state})
     question = {
-        "programs": {name: []},
+        "programs": {name: [f"{tmp_path}/program.py", "/nonexistent"]},
         "reads": {name: [f"{tmp_path}/settings.d"]},
         "system": ["ssh.service"],
     }
@@ -377,7 +302,6 @@ def test_units_tells_which_newer_files_a_deploy_restarts_for(
         ("loaded active static", "", "on"),
         ("not-found inactive -", "", None),
         # Ubuntu's sshd: its socket is enabled, and waits before the first login.
-        ("loaded active disabled", "loaded active enabled", "on"),
         ("loaded inactive disabled", "loaded active enabled", "on"),
         # Debian has that socket, too, and leaves it off.
         ("loaded active disabled", "loaded inactive disabled", "off at boot"),
@@ -385,12 +309,8 @@ def test_units_tells_which_newer_files_a_deploy_restarts_for(
     ],
 )
 def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    service: str,
-    socket: str,
-    expected_state: str | None,
-) -> None:
+    tmp_path, monkeypatch, service, socket, expected_state
+):
     systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
     for unit, words in (("ssh.service", service), ("ssh.socket", socket)):
         if words:
@@ -402,83 +322,74 @@ def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
 
 
 @pytest.fixture
-def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The address at which Docker is to listen."""
+def docker(tmp_path, monkeypatch):
     monkeypatch.setattr(dockers, "SOCKET", tmp_path / "docker.sock")
-    return tmp_path / "docker.sock"
+    docker = FakeDocker(tmp_path / "docker.sock")
+    yield docker
+    docker.close()
 
 
-def test_images_answers_the_architecture_of_each_digest(socket: Path) -> None:
+def test_images_answers_the_architecture_of_each_digest(docker):
     references = ["a/b@sha256:1", "a/c@sha256:2"]
-    assert dockers.image_architectures(references) == {}
-    docker = FakeDocker(socket)
     # An image store may find one by its digest alone.
     docker.images = {name: {"Architecture": "arm64"} for name in references}
     image = {"RepoDigests": references[:1], "RepoTags": ["a/b:lockstep-1"]}
     docker.answers["/images/json"] = [image, {"RepoDigests": None}]
-    try:
-        assert dockers.image_architectures(references) == {"a/b@sha256:1": "arm64"}
-        # One that nothing holds is not as it is to be: a plain prune takes it.
-        docker.answers["/images/json"] = [{**image, "RepoTags": ["a/b:theirs"]}]
-        assert dockers.image_architectures(references) == {
-            "a/b@sha256:1": "arm64, without Lockstep's tag"
-        }
-    finally:
-        docker.close()
+    assert dockers.image_architectures(references) == {"a/b@sha256:1": "arm64"}
+    # One that nothing holds is not as it is to be: a plain prune takes it.
+    docker.answers["/images/json"] = [{**image, "RepoTags": ["a/b:theirs"]}]
+    assert dockers.image_architectures(references) == {
+        "a/b@sha256:1": "arm64, without Lockstep's tag"
+    }
+    docker.close()
+    assert dockers.image_architectures(references) == {}
 
 
-def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(socket: Path) -> None:
+def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(docker):
     """It has a tag of ours, also where no model of today needs it."""
-    docker = FakeDocker(socket)
     docker.answers["/images/json"] = [
         {"Id": "sha256:1", "RepoDigests": ["a/b@sha256:1"], "RepoTags": ["a/b:lockstep-1"]},
         {"Id": "sha256:2", "RepoDigests": ["a/b@sha256:2"], "RepoTags": ["theirs:v1"]},
     ]
-    try:
-        contents = ask("docker.contents", {"images": [], "containers": []})
-    finally:
-        docker.close()
-    assert "a/b:lockstep-1" not in json.dumps(contents) and "theirs:v1" in json.dumps(contents), (
-        contents
-    )
+    contents = json.dumps(ask("docker.contents", {"images": [], "containers": []}))
+    assert "a/b:lockstep-1" not in contents and "theirs:v1" in contents
 
 
-def test_links_accounts_and_settings_are_what_this_machine_has(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "lib")
-    answers = ask("files", {**QUESTION, "paths": [str(link), str(tmp_path)]})
-    assert [have["target"] for have in answers.values()] == [str(tmp_path / "lib"), None]
-    question = {
+def test_accounts_settings_and_packages_are_what_this_machine_has():
+    accounts = {
         "names": ["root", "nobody", "no-such-user"],
         "groups": ["root", "no-such-group"],
         # The right of an account whose own group it is counts too.
         "rights": ["nogroup", "no-such-group"],
+        "key": 64 * "0",
     }
-    homes = {name: pwd.getpwnam(name).pw_dir for name in ("root", "nobody")}
-    narrow_facts = ask("accounts", {**question, "others": False})
+    settings, packages = (
+        {"names": names}
+        for names in (["kernel.ostype", "no.such"], ["base-files", "no-such-package"])
+    )
+    narrow_facts = {}
+    for reader, question in (
+        ("accounts", accounts),
+        ("machine.settings", settings),
+        ("packages", packages),
+    ):
+        facts = ask(reader, {**question, "others": False})
+        every_fact = ask(reader, {**question, "others": True})
+        for kind, items in facts.items():
+            assert kind == "account shell" or every_fact[kind].items() >= items.items()
+        narrow_facts |= facts
     assert narrow_facts.pop("account shell")
+    assert list(narrow_facts.pop("apt package")) == ["base-files"]
     assert narrow_facts == {
         "account": {"root": "uid 0", "nobody": "uid 65534"},
-        "account home": homes,
+        "account home": {name: pwd.getpwnam(name).pw_dir for name in ("root", "nobody")},
         "group": {"root": "gid 0"},
         "right": {"nobody in nogroup": "yes"},
+        "sysctl": {"kernel.ostype": "Linux"},
     }
-    every_fact = ask("accounts", {**question, "others": True, "key": 64 * "0"})
-    for kind, items in narrow_facts.items():
-        assert every_fact[kind].items() >= items.items()
-    settings = {"names": ["kernel.ostype", "no.such"]}
-    narrow_facts = ask("machine.settings", {**settings, "others": False})
-    assert narrow_facts == {"sysctl": {"kernel.ostype": "Linux"}}
-    every_fact = ask("machine.settings", {**settings, "others": True})
-    assert every_fact["sysctl"].items() >= narrow_facts["sysctl"].items()
-    names = {"names": ["base-files", "no-such-package"]}
-    narrow_facts = ask("packages", {**names, "others": False})
-    assert list(narrow_facts["apt package"]) == ["base-files"]
-    every_fact = ask("packages", {**names, "others": True})
-    assert every_fact["apt package"].items() >= narrow_facts["apt package"].items()
 
 
-def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -> None:
+def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path):
     for name in ("uv-0.9.1", "Ruamel_Yaml-1.0", "half-2.0"):
         folder = tmp_path / f"lib/python3.12/site-packages/{name}.dist-info"
         folder.mkdir(parents=True)
@@ -491,7 +402,7 @@ def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -
     assert list(ask("environments.package_versions_by_venv", folders).values()) == [{}, {}]
 
 
-def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None:
+def test_a_package_that_is_half_installed_does_not_count(tmp_path):
     rows = (
         ("jq", "1.6", "install", "installed"),
         ("git", "2.39", "install", "half-configured"),
@@ -506,7 +417,7 @@ def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None
     }
 
 
-def test_engines_of_a_wiped_host(tmp_path: Path) -> None:
+def test_engines_of_a_wiped_host(tmp_path):
     home = str(tmp_path / "none")
     assert ask("environments", {"home": home, "current": f"{home}/current"}) == {
         "environment": {"python": None, "distributions": {}, "origins": {}},
@@ -518,9 +429,7 @@ def test_engines_of_a_wiped_host(tmp_path: Path) -> None:
     }
 
 
-def test_engines_answers_versions_origins_commits_and_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_answers_versions_origins_commits_and_records(tmp_path, monkeypatch):
     site = tmp_path / "abc/venv/lib/python3.12/site-packages"
     for name in ("torch-2.10.0+cu130", "vllm-0.19.2", "flashinfer_cubin-0.6", "half-1.0"):
         (site / f"{name}.dist-info").mkdir(parents=True)
@@ -537,24 +446,12 @@ def test_engines_answers_versions_origins_commits_and_records(
     (tmp_path / "records/sha256-1.json").write_text('{"version": "0.19.1"}')
     (tmp_path / "records/sha256-2.json").write_text('{"versi')
     monkeypatch.setattr(environments, "RECORDS", str(tmp_path / "records"))
-    answer = ask(
-        "environments",
-        {
-            "home": str(tmp_path / "abc"),
-            "current": str(tmp_path / "current"),
-            "images": {"qwen": "sha256:1", "mistral": "sha256:2", "other": "sha256:3"},
-        },
-    )
-    assert answer == {
-        "environment": {
-            "python": "3.12",
-            "distributions": {
-                "torch": "2.10.0+cu130",
-                "vllm": "0.19.2",
-                "flashinfer-cubin": "0.6",
-            },
-            "origins": {"vllm": {"url": url, "editable": True}},
-        },
+    images = {"qwen": "sha256:1", "mistral": "sha256:2", "other": "sha256:3"}
+    question = {"home": f"{tmp_path}/abc", "current": f"{tmp_path}/current", "images": images}
+    versions = {"torch": "2.10.0+cu130", "vllm": "0.19.2", "flashinfer-cubin": "0.6"}
+    origins = {"vllm": {"url": url, "editable": True}}
+    assert ask("environments", question) == {
+        "environment": {"python": "3.12", "distributions": versions, "origins": origins},
         "commits": {"vllm": head, "transformers": None},
         "unfinished": False,
         "check": {"faults": []},
@@ -563,7 +460,7 @@ def test_engines_answers_versions_origins_commits_and_records(
     }
 
 
-def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> None:
+def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path):
     plan = spark()
     question = questions(DesiredState(plan, pins_for(plan)))["files.leftovers"]
     folder = tmp_path / PROGRAMS.strip("/")
@@ -586,13 +483,11 @@ def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> N
 
 
 def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_somebody_changed_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     paths = [str(tmp_path / name) for name in ("own.timer", "changed.timer", "wanted.timer")]
-    record = {
-        **{"digest": "1", "engine": {}, "images": [], "weights": {}},
-        "files": [{"path": path, "text": "one\n"} for path in paths],
-    }
+    record = {"digest": "1", "engine": {}, "images": [], "weights": {}}
+    record["files"] = [{"path": path, "text": "one\n"} for path in paths]
     host_paths = layout.Paths(tmp_path)
     generations.add_record(host_paths, record)
     for path in paths:
@@ -602,7 +497,7 @@ def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_someb
     assert [*files.leftovers(question)] == [("leftover", paths[0], "present")]
 
 
-def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:
+def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path):
     paths = [str(tmp_path / name) for name in ("60-lockstep.conf", "lockstep.list")]
     Path(paths[0]).write_text(f"# {MARK}\n")
     Path(paths[1]).write_text("deb http://mine.example stable main\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def ends(question: dict[str, str]) -> float:
     return ssl.cert_time_to_seconds(output.strip().partition("=")[2])
 
 
-def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path: Path) -> None:
+def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path):
     question: dict[str, Any] = make_certificate(tmp_path)
     assert tls.read(question) == {"fault": "", "days": 89}
     assert list(tls.findings(question)) == []
@@ -47,84 +47,58 @@ def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path: Path) -> Non
     assert "has ended on" in str(message)
 
 
-def test_what_is_missing_does_not_fit_or_is_no_certificate_is_named(tmp_path: Path) -> None:
+def test_what_is_missing_does_not_fit_or_is_no_certificate_is_named(tmp_path):
     good, other_certificate = make_certificate(tmp_path), make_certificate(tmp_path, "other")
     junk = tmp_path / "junk.pem"
     junk.write_text("no certificate\n")
-    cases: dict[str, dict[str, Any]] = {
-        "the key does not belong to it": {**good, "key": other_certificate["key"]},
-        "/gone.key: No such file": {**good, "key": str(tmp_path / "gone.key")},
-        "/gone.pem: No such file": {**good, "certificate": str(tmp_path / "gone.pem")},
-        "junk.pem with ": {**good, "certificate": str(junk)},
-    }
-    for words, question in cases.items():
+    for words, question in (
+        ("the key does not belong to it", {**good, "key": other_certificate["key"]}),
+        ("/gone.key: No such file", {**good, "key": str(tmp_path / "gone.key")}),
+        ("/gone.pem: No such file", {**good, "certificate": str(tmp_path / "gone.pem")}),
+        ("junk.pem with ", {**good, "certificate": str(junk)}),
+    ):
         fault = tls.read(question)["fault"]
         assert words in fault
         assert [value for _, _, value in tls.findings(question)] == [fault]
 
 
-def test_where_no_certificate_is_wanted_nothing_is_wrong() -> None:
+def test_an_authority_needs_openssl_and_where_none_is_wanted_nothing_is_wrong(monkeypatch):
     assert tls.read({}) == {"fault": "", "days": None}
     assert list(tls.findings({})) == []
-
-
-def test_an_authority_needs_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tls.read({"own": True})["fault"] == ""
     monkeypatch.setenv("PATH", "/nonexistent")
     assert "no openssl" in tls.read({"own": True})["fault"]
 
 
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDocker]:
-    """tailscaled's local interface, which speaks as Docker's does."""
-    server = FakeDocker(tmp_path / "tailscaled.sock")
-    gives(server, [NAME])
-    monkeypatch.setattr(tls, "_TAILSCALED", str(server.path))
-    yield server
-    server.close()
-
-
-def gives(daemon: FakeDocker, names: list[str] | None) -> None:
-    daemon.answers["/localapi/v0/status"] = {"CertDomains": names}
-
-
-@pytest.fixture
-def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The variables of a running tailscaled.service, played by a process of this test's."""
-    variables: list[str] = []
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def show(names: list[str]) -> dict[str, units.Unit]:
-        process = subprocess.Popen(
-            ["cat"], stdin=subprocess.PIPE, env=dict(pair.split("=") for pair in variables)
-        )
-        processes.append(process)
+@contextmanager
+def tailscaled_process(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
+    """Run a process with these variables as that of tailscaled.service."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["cat"], env=variables, bufsize=0, **pipes) as process:
         # Its variables are those of before until the program is in its place.
-        while Path(f"/proc/{process.pid}/comm").read_text() != "cat\n":
-            pass
-        return {name: units.Unit(name, main_pid=process.pid) for name in names}
-
-    monkeypatch.setattr(units, "units_by_name", show)
-    yield variables
-    for process in processes:
-        process.communicate()
+        process.stdin.write(b".")
+        assert process.stdout.read(1)
+        unit = units.Unit("tailscaled.service", main_pid=process.pid)
+        monkeypatch.setattr(units, "units_by_name", lambda _: {"tailscaled.service": unit})
+        yield
 
 
-def fault(*names: str) -> str:
-    return str(tls.read({"tailscale": list(names or (NAME,))})["fault"])
+def tailscale_fault(name: str = NAME) -> str:
+    return str(tls.read({"tailscale": [name]})["fault"])
 
 
-def test_tailscale_s_is_good_where_its_daemon_gives_it_to_caddy(
-    daemon: FakeDocker, unit: list[str]
-) -> None:
-    assert re.search(r"TS_PERMIT_CERT_UID=caddy into /etc/default/tailscaled", fault())
-    unit.append("TS_PERMIT_CERT_UID=caddy")
-    assert fault() == ""
-    assert f"no certificate for spark-2.x.ts.net, but for {NAME}" in fault("spark-2.x.ts.net")
-    gives(daemon, None)
-    assert "enable HTTPS in its admin console" in fault()
-
-
-def test_without_tailscaled_that_is_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "_TAILSCALED", "/nonexistent/tailscaled.sock")
-    assert "tailscaled does not answer at" in fault()
+def test_tailscale_s_is_good_where_its_daemon_gives_it_to_caddy(tmp_path, monkeypatch):
+    # Its local interface speaks as Docker's does.
+    daemon = FakeDocker(tmp_path / "tailscaled.sock")
+    daemon.answers["/localapi/v0/status"] = {"CertDomains": [NAME]}
+    monkeypatch.setattr(tls, "_TAILSCALED", str(daemon.path))
+    with tailscaled_process(monkeypatch):
+        assert "TS_PERMIT_CERT_UID=caddy into /etc/default/tailscaled" in tailscale_fault()
+    with tailscaled_process(monkeypatch, TS_PERMIT_CERT_UID="caddy"):
+        assert tailscale_fault() == ""
+        other_name = "spark-2.x.ts.net"
+        assert f"no certificate for {other_name}, but for {NAME}" in tailscale_fault(other_name)
+        daemon.answers["/localapi/v0/status"] = {"CertDomains": None}
+        assert "enable HTTPS in its admin console" in tailscale_fault()
+    daemon.close()
+    assert "tailscaled does not answer at" in tailscale_fault()

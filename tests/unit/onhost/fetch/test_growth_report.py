@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -27,11 +26,11 @@ while not (cache.parent / "said").exists() and time.monotonic() < end:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setattr(growth_report, "PERIOD_S", 0.01)
 
 
-def test_the_size_of_a_folder_is_that_of_all_files_below_it(tmp_path: Path) -> None:
+def test_the_size_of_a_folder_is_that_of_all_files_below_it(tmp_path):
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/one").write_bytes(bytes(10))
     (tmp_path / "two").write_bytes(bytes(5))
@@ -40,9 +39,7 @@ def test_the_size_of_a_folder_is_that_of_all_files_below_it(tmp_path: Path) -> N
     assert growth_report.size(tmp_path / "absent") == 0
 
 
-def test_what_a_folder_has_gained_is_said_while_the_block_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_folder_has_gained_is_said_while_the_block_runs(tmp_path, monkeypatch):
     messages: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(event_lines, "say", messages.put)
     (tmp_path / "earlier").write_bytes(bytes(5 * MB))
@@ -55,18 +52,12 @@ def test_what_a_folder_has_gained_is_said_while_the_block_runs(
     assert "progress" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_an_installation_says_what_the_package_cache_has_gained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages: list[str] = []
-
+def test_an_installation_says_what_the_package_cache_has_gained(tmp_path, monkeypatch):
     def say(line: str) -> None:
-        messages.append(line)
         if line.endswith(": uv-cache +3 MB"):
             (tmp_path / "said").touch()
 
     monkeypatch.setattr(event_lines, "say", say)
-    spec = {"home": str(tmp_path / "0123"), "proxy": {}, "index": None}
-    build = engine_build.Build({**spec, "packages": []}, "pytorch")
-    build.run_command("python3", "-c", FETCHES)
+    spec = {"home": str(tmp_path / "0123"), "proxy": {}, "index": None, "packages": []}
+    engine_build.Build(spec, "pytorch").run_command("python3", "-c", FETCHES)
     assert (tmp_path / "said").exists()

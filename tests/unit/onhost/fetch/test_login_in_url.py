@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,82 +36,69 @@ class Mirror:
     def address(self) -> str:
         return self.server.url.replace("://", f"://some%20one:{QUOTED}@") + "/engine.git"
 
-    def command_lines(self) -> str:
-        """Every command line, of git's own children too."""
+    def assert_no_password_in(self, arguments: list[str]) -> None:
+        """Look at every command line, of git's own children too."""
         text = self.trace.read_text()
         assert "remote-http" in text
-        return text
+        assert not any(word in f"{arguments} {text}" for word in (PASSWORD, QUOTED))
 
 
 @pytest.fixture
-def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+def private(tmp_path, monkeypatch):
     repository = fork(tmp_path / "engine.git")
     git(repository, "update-server-info")
     folder = repository / ".git"
 
-    def give(path: Path) -> object:
-        def answer(request: SeenRequest) -> Reply:
-            if request.headers.get("Authorization") != LOGIN:
-                return Reply(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
-            return Reply(path.read_bytes())
-
-        return answer
+    def answer(path: Path, request: SeenRequest) -> Reply:
+        if request.headers.get("Authorization") != LOGIN:
+            return Reply(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+        return Reply(path.read_bytes())
 
     files = {
-        f"/engine.git/{path.relative_to(folder)}": give(path)
+        f"/engine.git/{path.relative_to(folder)}": partial(answer, path)
         for path in folder.rglob("*")
         if path.is_file()
     }
-    trace = tmp_path / "trace"
-    monkeypatch.setenv("GIT_TRACE", str(trace))
+    monkeypatch.setenv("GIT_TRACE", str(tmp_path / "trace"))
     with serving(files) as server:
-        yield Mirror(repository, server, trace)
+        yield Mirror(repository, server, tmp_path / "trace")
 
 
-def test_a_branch_of_a_private_mirror_is_resolved(private: Mirror) -> None:
+def test_a_branch_of_a_private_mirror_is_resolved(private):
     public = "https://github.com/someone/engine.git"
     sources = Sources(git={public: private.address})
     pin = resolve_git(GitItem(public, BRANCH), Network(sources))
     assert pin.commit == source(private.repository)["commit"]
-    assert not any(word in private.command_lines() for word in (PASSWORD, QUOTED))
+    private.assert_no_password_in([])
 
 
-def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -> None:
+def test_a_host_fetches_from_a_private_mirror(private, tmp_path):
     wanted_source = {**source(private.repository), "git": private.address}
     arguments: list[str] = []
 
     def do(*argv: str, **environment: str) -> None:
         arguments.extend(argv)
-        result = subprocess.run(
-            argv, env={"GIT_TRACE": str(private.trace), **environment}, check=False
-        )
-        assert result.returncode == 0, argv
+        environment["GIT_TRACE"] = str(private.trace)
+        assert subprocess.run(argv, env=environment, check=False).returncode == 0, argv
 
     (tmp_path / "store/.locks").mkdir(parents=True)
     copy = git_source.SourceRepository(tmp_path / "copy", wanted_source, tmp_path / "store", do)
     copy.check_out(peer_client.Copier(None))
     assert git(tmp_path / "copy", "rev-parse", "HEAD") == wanted_source["commit"]
-    assert not any(word in f"{arguments} {private.command_lines()}" for word in (PASSWORD, QUOTED))
+    private.assert_no_password_in(arguments)
 
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "https://forge.example/a/b.git",
-        "ssh://git@forge.example/a/b.git",
-        "git@forge.example:a/b.git",
-        "git://forge.example/b.git",
-        "/srv/git/b.git",
-    ],
+    ["https://forge.example/a/b.git", "ssh://git@forge/a/b.git", "git@forge:a/b.git", "/srv/b.git"],
 )
-def test_an_address_without_a_password_stays_as_it_is(address: str) -> None:
+def test_an_address_without_a_password_stays_as_it_is(address):
     assert login_in_url.without_login_for_git(address) == (address, {})
 
 
-def test_the_variables_are_for_that_server_only() -> None:
-    public_url, variables = login_in_url.without_login_for_git(
-        "https://token@[::1]:8443/a/b.git?x=1"
-    )
+def test_the_variables_are_for_that_server_only():
+    address = "https://token@[::1]:8443/a/b.git?x=1"
+    public_url, variables = login_in_url.without_login_for_git(address)
     assert public_url == "https://[::1]:8443/a/b.git?x=1"
     assert variables["GIT_CONFIG_KEY_0"] == "http.https://[::1]:8443/.extraHeader"
     login = base64.b64encode(b"token:").decode()

@@ -8,12 +8,15 @@ import http.client
 import os
 import socketserver
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from a_peer import TOKEN, Spark
+from lab_servers import until
 
-from lockstep.onhost.fetch import announced_fetches, blob_files, peer_client, peer_server
+from lockstep.onhost.fetch import announced_fetches, peer_client, peer_server
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 NAME = hashlib.sha256(BODY).hexdigest()
@@ -43,6 +46,27 @@ def copier(*of, token: str = TOKEN, lines: list[str] | None = None) -> peer_clie
     return peer_client.Copier(peer_client.Lease(token, of), say)
 
 
+@pytest.fixture
+def blob(tmp_path):
+    """The file to copy into."""
+    return tmp_path / "blob"
+
+
+def copies(copy: peer_client.Copier, blob: Path, name: str = NAME) -> bool:
+    return copy.copy_from_peer(name, len(BODY), blob)
+
+
+def first_asked(peer: peer_client.Peer, second: peer_client.Peer) -> tuple[peer_client.Peer, ...]:
+    """Two peers in an order by which the first of the arguments is asked for NAME first."""
+    return (peer, second) if int(NAME[:8], 16) % 2 == 0 else (second, peer)
+
+
+def look(spark: Spark, token: str | None = TOKEN) -> tuple[int, dict[str, str]]:
+    """The answer of a peer to who asks for NAME: its status and headers."""
+    status, headers, _ = spark.ask("HEAD", f"/content/{NAME}", token)
+    return status, headers
+
+
 GITS = hashlib.sha1(b"blob %d\0" % len(BODY) + BODY).hexdigest()
 
 
@@ -51,41 +75,38 @@ GITS = hashlib.sha1(b"blob %d\0" % len(BODY) + BODY).hexdigest()
     [(NAME, 0), (GITS, 0), (NAME, 1_000_000), (NAME, len(BODY))],
     ids=["from the start", "by git's id", "where another ended", "whole already"],
 )
-def test_what_is_not_here_yet_is_copied_and_counted(first_spark, tmp_path, name, present_bytes):
+def test_what_is_not_here_yet_is_copied_and_counted(first_spark, blob, name, present_bytes):
     first_spark.has(BODY, name)
+    partial = blob.with_name("blob.incomplete")
     if present_bytes:
-        (tmp_path / "blob.incomplete").write_bytes(BODY[:present_bytes])
+        partial.write_bytes(BODY[:present_bytes])
     copy = copier(first_spark.as_peer())
-    assert copy.copy_from_peer(name, len(BODY), tmp_path / "blob")
-    assert (tmp_path / "blob").read_bytes() == BODY
-    assert copy.bytes == (
-        {"spark1": len(BODY) - present_bytes} if present_bytes < len(BODY) else {}
-    )
-    assert not (tmp_path / "blob.incomplete").exists()
+    assert copies(copy, blob, name)
+    assert blob.read_bytes() == BODY
+    missing_bytes = len(BODY) - present_bytes
+    assert copy.bytes == ({"spark1": missing_bytes} if missing_bytes else {})
+    assert not partial.exists()
 
 
 @pytest.mark.parametrize("partial", [b"", BODY[:5000], bytes(len(BODY)), bytes(len(BODY) + 1)])
-def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, tmp_path, partial):
+def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, blob, partial):
     corrupt_spark, two = sparks
     corrupt_spark.has(bytes(len(BODY)), NAME)
     two.has(BODY)
     if partial:
-        (tmp_path / "blob.incomplete").write_bytes(partial)
+        blob.with_name("blob.incomplete").write_bytes(partial)
     lines: list[str] = []
-    # The wrong one is asked for it first.
-    order = (corrupt_spark, two) if int(NAME[:8], 16) % 2 == 0 else (two, corrupt_spark)
-    assert copier(*(spark.as_peer() for spark in order), lines=lines).copy_from_peer(
-        NAME, len(BODY), tmp_path / "blob"
-    )
-    assert (tmp_path / "blob").read_bytes() == BODY
+    peers = first_asked(corrupt_spark.as_peer(), two.as_peer())
+    assert copies(copier(*peers, lines=lines), blob)
+    assert blob.read_bytes() == BODY
     if partial != bytes(len(BODY) + 1):
         assert lines == [f"{NAME[:12]} from spark1 is not what its hash says; not used"]
 
 
-def test_with_nothing_but_corrupt_peers_the_caller_fetches_from_the_start(first_spark, tmp_path):
+def test_with_nothing_but_corrupt_peers_the_caller_fetches_from_the_start(first_spark, blob):
     first_spark.has(bytes(len(BODY)), NAME)
-    assert not copier(first_spark.as_peer()).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
-    assert list(tmp_path.glob("blob*")) == []
+    assert not copies(copier(first_spark.as_peer()), blob)
+    assert list(blob.parent.glob("blob*")) == []
 
 
 class Cut(socketserver.StreamRequestHandler):
@@ -108,34 +129,29 @@ def dying():
         server.shutdown()
 
 
-def test_a_peer_that_vanishes_in_the_middle_is_replaced_by_another(first_spark, dying, tmp_path):
+def test_of_a_peer_that_vanishes_in_the_middle_stays_what_came_and_another_replaces_it(
+    first_spark, dying, blob
+):
+    assert not copies(copier(dying), blob)
+    assert blob.with_name("blob.incomplete").read_bytes() == BODY[:700_000]
+    blob.with_name("blob.incomplete").unlink()
     first_spark.has(BODY)
-    order = (
-        (dying, first_spark.as_peer())
-        if int(NAME[:8], 16) % 2 == 0
-        else (first_spark.as_peer(), dying)
-    )
-    copy = copier(*order)
-    assert copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
-    assert (tmp_path / "blob").read_bytes() == BODY
+    copy = copier(*first_asked(dying, first_spark.as_peer()))
+    assert copies(copy, blob)
+    assert blob.read_bytes() == BODY
     assert copy.bytes == {"dying": 700_000, "spark1": len(BODY) - 700_000}
 
 
-def test_without_another_peer_the_caller_goes_on_with_what_came(dying, tmp_path):
-    assert not copier(dying).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
-    assert (tmp_path / "blob.incomplete").read_bytes() == BODY[:700_000]
-
-
-def test_a_peer_that_is_off_is_no_failure(tmp_path):
+def test_a_peer_that_is_off_and_no_lease_are_no_failure(blob):
     with socketserver.TCPServer(("127.0.0.1", 0), Cut) as server:
         port = server.server_address[1]
-    off = peer_client.Peer("off", "127.0.0.1", port, earlier=True)
-    assert not copier(off).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
+    assert not copies(copier(peer_client.Peer("off", "127.0.0.1", port, earlier=True)), blob)
+    assert not copies(peer_client.Copier(None), blob)
 
 
 @pytest.mark.parametrize("call", ["request", "getresponse"])
 def test_a_peer_that_loses_its_route_after_it_was_asked_is_no_failure(
-    first_spark, tmp_path, monkeypatch, call
+    first_spark, blob, monkeypatch, call
 ):
     first_spark.has(BODY)
     real_call = getattr(http.client.HTTPConnection, call)
@@ -149,13 +165,11 @@ def test_a_peer_that_loses_its_route_after_it_was_asked_is_no_failure(
 
     monkeypatch.setattr(http.client.HTTPConnection, call, lose_route)
     lines: list[str] = []
-    assert not copier(first_spark.as_peer(), lines=lines).copy_from_peer(
-        NAME, len(BODY), tmp_path / "blob"
-    )
+    assert not copies(copier(first_spark.as_peer(), lines=lines), blob)
     assert lines == ["copy from spark1 broke off (No route to host)"]
 
 
-def test_a_full_disk_is_not_the_peers(first_spark, tmp_path, monkeypatch):
+def test_a_full_disk_is_not_the_peers(first_spark, blob, monkeypatch):
     first_spark.has(BODY)
 
     def fill_disk(_):
@@ -163,40 +177,30 @@ def test_a_full_disk_is_not_the_peers(first_spark, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fill_disk)
     with pytest.raises(OSError, match="No space left"):
-        copier(first_spark.as_peer()).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
+        copies(copier(first_spark.as_peer()), blob)
 
 
-def test_nobody_shares_where_there_is_no_lease(tmp_path):
-    assert not peer_client.Copier(None).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
-
-
-def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(
-    first_spark, tmp_path
-):
-    results: list[bool] = []
+def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(first_spark, blob):
     copy = copier(first_spark.as_peer(earlier=True))
-    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
-        task = threading.Thread(
-            target=lambda: results.append(copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob"))
-        )
-        task.start()
-        deadline = time.monotonic() + 180
-        while copy.waiting_note() == "" and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert copy.waiting_note() == ", waiting for spark1"
-        assert results == []
+    with (
+        ThreadPoolExecutor() as pool,
+        announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]),
+    ):
+        task = pool.submit(copies, copy, blob)
+        until(lambda: copy.waiting_note() == ", waiting for spark1", "it waits")
+        assert not task.done()
         first_spark.has(BODY)
-        task.join(180)
-    assert results == [True]
+        assert task.result(180)
     assert copy.bytes == {"spark1": len(BODY)}
 
 
-def test_a_later_peer_is_not_waited_for(first_spark, tmp_path):
+def test_a_later_peer_is_not_waited_for(first_spark, blob, monkeypatch):
     """Else two would wait for each other for ever."""
+    monkeypatch.setattr(peer_client, "PATIENCE_S", 0.0)
+    lines: list[str] = []
     with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
-        assert not copier(first_spark.as_peer(earlier=False)).copy_from_peer(
-            NAME, 1, tmp_path / "blob"
-        )
+        assert not copies(copier(first_spark.as_peer(earlier=False), lines=lines), blob)
+    assert lines == [], "no patience was lost"
 
 
 def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(
@@ -204,42 +208,36 @@ def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is
 ):
     monkeypatch.setattr("lockstep.onhost.fetch.content_for_peers._FRESH_S", 0.0)
     first_spark.offer(weights=[NAME])
-    assert first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
+    assert look(first_spark)[1]["X-Lockstep-State"] == "expected"
     with announced_fetches.hold_claim(first_spark.paths, "weights", ["0" * 64]) as claim:
-        assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 404
+        assert look(first_spark)[0] == 404
         claim.add([NAME])
-        status, headers, _ = first_spark.ask("HEAD", f"/content/{NAME}")
+        status, headers = look(first_spark)
         assert (status, headers["X-Lockstep-State"]) == (202, "fetching")
-        earlier_progress = headers["X-Lockstep-Progress"]
         (first_spark.blobs / f"{NAME}.incomplete").write_bytes(b"some")
-        assert (
-            first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"]
-            != earlier_progress
-        )
+        assert look(first_spark)[1]["X-Lockstep-Progress"] != headers["X-Lockstep-Progress"]
     # Killed, failed or done: its claim is gone with it.
-    assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 404
+    assert look(first_spark)[0] == 404
 
 
 @pytest.mark.parametrize("limit", ["BEGIN_S", "PATIENCE_S"])
 def test_an_earlier_peer_that_does_not_move_is_not_waited_for_for_ever(
-    first_spark, tmp_path, monkeypatch, limit
+    first_spark, blob, monkeypatch, limit
 ):
     monkeypatch.setattr(peer_client, limit, 0.0)
     first_spark.offer(weights=[NAME])
     lines: list[str] = []
     copy = copier(first_spark.as_peer(earlier=True), lines=lines)
-    if limit == "PATIENCE_S":
-        with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
-            assert not copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
-    else:
-        assert not copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
+    claim = announced_fetches.hold_claim(first_spark.paths, "weights", [NAME])
+    with claim if limit == "PATIENCE_S" else nullcontext():
+        assert not copies(copy, blob)
     assert lines == ["spark1 does not go on with what it was to fetch; not waiting for it"]
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN[:-1]])
 def test_nothing_is_told_without_the_token_of_a_deploy_of_now(first_spark, token):
     first_spark.has(BODY)
-    assert first_spark.ask("HEAD", f"/content/{NAME}", token)[0] == 401
+    assert look(first_spark, token)[0] == 401
     assert first_spark.ask("GET", f"/content/{NAME}", token)[::2] == (401, b"")
     assert first_spark.ask("POST", "/end", token)[0] == 401
     assert first_spark.alive()
@@ -264,14 +262,14 @@ def test_a_server_ends_with_the_last_deploy_that_needed_it(first_spark):
     first_spark.offer("u" * 43)
     assert first_spark.ask("POST", "/end")[0] == 200
     # A deploy that is over has no rights, another one goes on.
-    assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 401
-    assert first_spark.ask("HEAD", f"/content/{NAME}", "u" * 43)[0] == 404
+    assert look(first_spark)[0] == 401
+    assert look(first_spark, "u" * 43)[0] == 404
     peer_client.announce_end_to_peers(peer_client.Lease("u" * 43, (first_spark.as_peer(),)))
     first_spark.wait_for_end()
 
 
 def test_a_server_that_nobody_asks_ends_unless_its_host_is_fetching(tmp_path):
-    busy, idle = Spark(tmp_path, "busy", idle_s=0.05), None
+    busy = Spark(tmp_path, "busy", idle_s=0.05)
     with announced_fetches.hold_claim(busy.paths, "weights", [NAME]):
         idle = Spark(tmp_path, "idle", idle_s=0.05)
         idle.wait_for_end()
@@ -281,47 +279,26 @@ def test_a_server_that_nobody_asks_ends_unless_its_host_is_fetching(tmp_path):
         spark.server.server_close()
 
 
-def test_a_port_that_is_taken_is_named(first_spark, tmp_path):
-    argv = [
-        "--address",
-        "127.0.0.1",
-        "--port",
-        str(first_spark.port),
-        "--hub",
-        "/h",
-        "--folder",
-        "/f",
-    ]
+def test_a_port_that_is_taken_is_named(first_spark):
+    where = f"--address 127.0.0.1 --port {first_spark.port} --hub /h --folder /f"
     with pytest.raises(Exception, match=f"cannot listen at 127.0.0.1:{first_spark.port}"):
-        peer_server.main(argv)
-
-
-def test_content_is_checked_against_either_kind_of_name(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"{}")
-    assert blob_files.matches(path, hashlib.sha256(b"{}").hexdigest())
-    assert blob_files.matches(path, hashlib.sha1(b"blob 2\0{}").hexdigest())
-    assert not blob_files.matches(path, "0" * 64)
-
-
-def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(first_spark):
-    """Seen in the lab: a listing half a second old lacked it, and nobody was fetching any more."""
-    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
-        assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 202
-        first_spark.has(BODY)
-    assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 200
+        peer_server.main(where.split())
 
 
 def test_what_arrives_between_two_looks_is_found(first_spark, monkeypatch):
-    store = first_spark.server.store
-    real_coming = store.coming_content
-
-    def late(name):
+    """Seen in the lab: a listing half a second old lacked it, and nobody was fetching any more."""
+    with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
+        assert look(first_spark)[0] == 202
         first_spark.has(BODY)
-        return real_coming(name)
-
-    monkeypatch.setattr(store, "coming_content", late)
-    assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 200
+    assert look(first_spark)[0] == 200
+    # It arrives while the server looks for it.
+    (first_spark.blobs / NAME).unlink()
+    store = first_spark.server.store
+    ask_coming = store.coming_content
+    monkeypatch.setattr(
+        store, "coming_content", lambda name: first_spark.has(BODY) and ask_coming(name)
+    )
+    assert look(first_spark)[0] == 200
 
 
 def test_a_claim_is_never_seen_without_its_holder_or_its_names(first_spark, monkeypatch):
@@ -329,23 +306,25 @@ def test_a_claim_is_never_seen_without_its_holder_or_its_names(first_spark, monk
     states = []
     add = announced_fetches.Claim.add
 
+    def note_state():
+        states.append(look(first_spark)[1]["X-Lockstep-State"])
+
     def asked_meanwhile(self, names):
-        states.append(first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+        note_state()
         add(self, names)
-        states.append(first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+        note_state()
 
     monkeypatch.setattr(announced_fetches.Claim, "add", asked_meanwhile)
     with announced_fetches.hold_claim(first_spark.paths, "weights", [NAME]):
-        states.append(first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"])
+        note_state()
     assert states == ["expected", "fetching", "fetching"]
 
 
 def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expected(first_spark):
     first_spark.offer(other=[NAME])
-    assert first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"] == ""
+    assert look(first_spark)[1]["X-Lockstep-Progress"] == ""
     with announced_fetches.hold_claim(first_spark.paths, "first", ["0" * 64]) as claim:
-        earlier_headers = first_spark.ask("HEAD", f"/content/{NAME}")[1]
-        assert earlier_headers["X-Lockstep-State"] == "expected"
+        headers = look(first_spark)[1]
+        assert headers["X-Lockstep-State"] == "expected"
         claim.show_sign_of_life()
-        later_headers = first_spark.ask("HEAD", f"/content/{NAME}")[1]
-        assert later_headers["X-Lockstep-Progress"] != earlier_headers["X-Lockstep-Progress"]
+        assert look(first_spark)[1]["X-Lockstep-Progress"] != headers["X-Lockstep-Progress"]

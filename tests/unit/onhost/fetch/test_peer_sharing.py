@@ -8,22 +8,28 @@ import json
 import os
 import pwd
 import stat
-import time
 
 import pytest
 from a_peer import TOKEN, Spark
-from lab_servers import free_port
+from lab_servers import free_port, until
 from onhost_fakes import FakeSystemd, program_folder
 
 from lockstep.onhost.core import layout, program_command_lines
 from lockstep.onhost.fetch import announced_fetches, peer_client, peer_sharing
 
-UNIT = "lockstep-peer.service"
+UNIT, NAME = "lockstep-peer.service", "0123456789abcdef"
 
 
 @pytest.fixture
 def systemd(tmp_path, monkeypatch):
     return FakeSystemd(tmp_path / "systemd", monkeypatch)
+
+
+@pytest.fixture
+def running_systemd(systemd):
+    """It runs the server already, for another deploy."""
+    systemd.unit(UNIT, ActiveState="active", SubState="running")
+    return systemd
 
 
 @pytest.fixture
@@ -35,8 +41,9 @@ def paths(tmp_path, monkeypatch):
     return layout.Paths(tmp_path / "host")
 
 
-def lease(name: str = "0123456789abcdef", port: int = 1, **more: object) -> dict:
-    document = {
+def lease(name: str = NAME, port: int = 1, peers: list[dict] | None = None) -> dict:
+    spark2 = {"name": "spark2", "address": "10.0.0.2", "port": 7077, "earlier": True}
+    return {
         "id": name,
         "token": TOKEN,
         "address": "127.0.0.1",
@@ -44,24 +51,28 @@ def lease(name: str = "0123456789abcdef", port: int = 1, **more: object) -> dict
         "user": pwd.getpwuid(os.getuid()).pw_name,
         "hub": "/data/hub",
         "flat": ["/images"],
-        "peers": [{"name": "spark2", "address": "10.0.0.2", "port": 7077, "earlier": True}],
+        "peers": [spark2] if peers is None else peers,
         "expects": {"weights": ["a" * 64]},
     }
-    return {**document, **more}
 
 
-def run(monkeypatch, paths, *argv: str, document: dict | None = None) -> int:
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(document)))
-    return peer_sharing.main(list(argv), paths)
+@pytest.fixture
+def run(monkeypatch, paths):
+    """Run the program with its words, and a document on its standard input."""
+
+    def run_program(*argv: str, document: dict | None = None) -> int:
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(document)))
+        return peer_sharing.main(list(argv), paths)
+
+    return run_program
 
 
 def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_client(
-    systemd, paths, monkeypatch
+    running_systemd, paths, run
 ):
-    systemd.unit(UNIT, ActiveState="active", SubState="running")
-    assert run(monkeypatch, paths, "open", document=lease()) == 0
-    client = peer_client.folder_of_leases(paths) / "0123456789abcdef.client.json"
-    offer = peer_client.folder_of_offers(paths) / "0123456789abcdef.offer.json"
+    assert run("open", document=lease()) == 0
+    client = peer_client.folder_of_leases(paths) / f"{NAME}.client.json"
+    offer = peer_client.folder_of_offers(paths) / f"{NAME}.offer.json"
     assert stat.S_IMODE(client.stat().st_mode) == 0o600
     assert stat.S_IMODE(offer.stat().st_mode) == 0o644
     assert peer_client.newest_lease(paths) == peer_client.Lease(
@@ -71,91 +82,83 @@ def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_cli
         "accepts": hashlib.sha256(TOKEN.encode()).hexdigest(),
         "expects": {"weights": ["a" * 64]},
     }
-    # It runs already, for another deploy.
-    assert systemd.calls == []
+    assert running_systemd.calls == []
 
 
 @pytest.fixture
-def own(paths) -> dict:
+def own() -> dict:
     """A lease whose only peer is this host itself, at a port that is free."""
     port = free_port()
-    peer = {"name": "spark1", "address": "127.0.0.1", "port": port, "earlier": False}
-    return lease(port=port, peers=[peer])
+    return lease(port=port, peers=[peer_at("spark1", port)])
+
+
+def peer_at(name: str, port: int) -> dict:
+    return {"name": name, "address": "127.0.0.1", "port": port, "earlier": False}
 
 
 def test_the_server_is_started_sandboxed_without_the_token_and_ended(
-    systemd, paths, monkeypatch, capsys, own
+    systemd, paths, run, capsys, own
 ):
-    old = peer_client.folder_of_leases(paths) / "aaaaaaaaaaaaaaaa.client.json"
-    announced_fetches.claims_folder(paths).mkdir(parents=True)
+    folder, target_path = peer_client.folder_of_leases(paths), peer_client.folder_of_offers(paths)
+    claims = announced_fetches.claims_folder(paths)
+    old = folder / "aaaaaaaaaaaaaaaa.client.json"
+    claims.mkdir(parents=True)
     old.write_text("{}")
-    (announced_fetches.claims_folder(paths) / "weights").write_text("")
-    assert run(monkeypatch, paths, "open", document=own) == 0
+    (claims / "weights").write_text("")
+    with announced_fetches.hold_claim(paths, "images", ["a" * 64]):
+        assert run("open", document=own) == 0
+        # What a deploy of the past left is gone, and a claim that is held is not.
+        assert not old.exists()
+        assert [path.name for path in claims.iterdir()] == ["images"]
     assert capsys.readouterr().out == ""
     [call] = systemd.calls
     assert call.startswith("systemd-run --quiet --no-ask-password --collect --unit=" + UNIT)
     assert "DynamicUser=yes" in call and "RuntimeMaxSec=86400" in call
     assert call.endswith(
         f"peer-server --address 127.0.0.1 --port {own['port']} --hub /data/hub "
-        f"--folder {peer_client.folder_of_offers(paths)} --idle 1800 --flat /images"
+        f"--folder {target_path} --idle 1800 --flat /images"
     )
     assert TOKEN not in call
     # It has an account of its own, and is given the inner folder: no other comes to a claim, which
     # it could hold.
-    folder, target_path = peer_client.folder_of_leases(paths), peer_client.folder_of_offers(paths)
-    assert (
-        f"TemporaryFileSystem={paths.run}:ro" in call and f"BindReadOnlyPaths={target_path}" in call
-    )
+    assert f"TemporaryFileSystem={paths.run}:ro" in call
+    assert f"BindReadOnlyPaths={target_path}" in call
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-    assert folder in announced_fetches.claims_folder(paths).parents
-    # What a deploy of the past left is gone.
-    assert not old.exists() and list(announced_fetches.claims_folder(paths).iterdir()) == []
-    assert run(monkeypatch, paths, "close", own["id"]) == 0
-    deadline = time.monotonic() + 180
-    while peer_sharing._is_server_answering("127.0.0.1", own["port"]):
-        assert time.monotonic() < deadline, "it still listens"
+    assert folder in claims.parents
+    assert run("close", own["id"]) == 0
+    is_answering = peer_sharing._is_server_answering
+    until(lambda: not is_answering("127.0.0.1", own["port"]), "it listens no more")
 
 
-def test_a_claim_that_is_held_survives_the_start_of_a_server(systemd, paths, monkeypatch, own):
-    announced_fetches.claims_folder(paths).mkdir(parents=True)
-    with announced_fetches.hold_claim(paths, "weights", ["a" * 64]):
-        assert run(monkeypatch, paths, "open", document=own) == 0
-        assert (announced_fetches.claims_folder(paths) / "weights").exists()
-    assert run(monkeypatch, paths, "close", own["id"]) == 0
-
-
-def test_not_being_able_to_share_is_told_and_is_no_failure(systemd, paths, monkeypatch, capsys):
+def test_not_being_able_to_share_is_told_and_is_no_failure(systemd, run, monkeypatch, capsys):
     systemd.unit(UNIT, start_ok=False)
     monkeypatch.setattr(peer_sharing, "_is_server_answering", lambda *_: False)
-    assert run(monkeypatch, paths, "open", document=lease()) == 0
+    assert run("open", document=lease()) == 0
     output = capsys.readouterr().out
     assert output.startswith("sharing: not with this host: lockstep-peer.service does not")
     assert output.endswith("Content comes from its origin\n")
 
 
-def test_closing_tells_every_peer_and_stops_the_own_server(systemd, paths, monkeypatch, tmp_path):
-    systemd.unit(UNIT, ActiveState="active", SubState="running")
+def test_closing_tells_every_peer_and_stops_the_own_server(running_systemd, paths, run, tmp_path):
     other_spark = Spark(tmp_path, "spark2")
-    peer = {"name": "spark2", "address": "127.0.0.1", "port": other_spark.port, "earlier": False}
-    assert run(monkeypatch, paths, "open", document=lease(peers=[peer])) == 0
-    assert run(monkeypatch, paths, "close", "0123456789abcdef") == 0
+    assert run("open", document=lease(peers=[peer_at("spark2", other_spark.port)])) == 0
+    assert run("close", NAME) == 0
     other_spark.wait_for_end()
     other_spark.server.server_close()
-    assert systemd.calls == [f"systemctl stop -- {UNIT}"]
+    assert running_systemd.calls == [f"systemctl stop -- {UNIT}"]
     assert list(peer_client.folder_of_leases(paths).rglob("*.json")) == []
 
 
-def test_closing_one_deploy_leaves_another_its_server(systemd, paths, monkeypatch):
-    systemd.unit(UNIT, ActiveState="active", SubState="running")
-    for name in ("0123456789abcdef", "fedcba9876543210"):
-        assert run(monkeypatch, paths, "open", document=lease(name, peers=[])) == 0
-    assert run(monkeypatch, paths, "close", "0123456789abcdef") == 0
-    assert systemd.calls == []
+def test_closing_one_deploy_leaves_another_its_server(running_systemd, paths, run):
+    for name in (NAME, "fedcba9876543210"):
+        assert run("open", document=lease(name, peers=[])) == 0
+    assert run("close", NAME) == 0
+    assert running_systemd.calls == []
     assert peer_client.newest_lease(paths) is not None
-    assert run(monkeypatch, paths, "close", "0123456789abcdef") == 0
+    assert run("close", NAME) == 0
 
 
-@pytest.mark.parametrize("argv", [[], ["close"], ["close", "../x"], ["open", "x"], ["what"]])
-def test_wrong_use_is_explained(paths, argv, capsys):
-    assert peer_sharing.main(argv, paths) == 2
+@pytest.mark.parametrize("words", ["", "close", "close ../x", "open x", "what"])
+def test_wrong_use_is_explained(run, words, capsys):
+    assert run(*words.split()) == 2
     assert "usage: sharing open" in capsys.readouterr().err

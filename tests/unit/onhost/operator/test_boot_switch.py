@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import re
 
 import pytest
 from a_cluster import cluster_of
+from a_model import tell
 from a_model_host import ModelHost
 from a_process import have_switches, one_clock_of
 from onhost_fakes import begin_boot
@@ -25,13 +26,6 @@ class Spark(ModelHost):
         super().__init__(folder, monkeypatch, models)
         self.power_cut("1")
 
-    def asks(self, boot_: str, **of_models: dict) -> None:
-        """Set the inventory's `boot`, and other data of models."""
-        data = json.loads(self.paths.models.read_text())
-        for name, values in of_models.items():
-            data["models"][name].update(values)
-        self.paths.models.write_text(json.dumps({**data, "boot": boot_}))
-
     def power_cut(self, name: str, lasted_s: float = 60.0) -> None:
         """The next boot begins; nothing ended in order, and nothing is up."""
         begin_boot(self.paths, name, lasted_s)
@@ -47,12 +41,13 @@ class Spark(ModelHost):
         """Make a model hot as an operator, or none."""
         assert switch_sh.main(["--worker", name, "anna"], self.paths) in (0, 3)
 
-    def boots(self) -> int:
+    def boots(self) -> tuple[int, list[str]]:
+        """The exit code after a boot, and the hot models."""
         try:
-            return boot_switch.main([], self.paths)
+            return boot_switch.main([], self.paths), self.hot
         except errors.Problem as problem:
             self.problem = str(problem)
-            return problem.code
+            return problem.code, self.hot
 
     @property
     def boot_message(self) -> str | None:
@@ -69,55 +64,52 @@ def spark(tmp_path, monkeypatch):
 
 
 def test_a_model_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
-    spark.asks("mistral")
-    assert spark.boots() == 0
-    assert (spark.hot, spark.boot_message) == (["mistral"], None)
+    tell(spark.paths, boot="mistral")
+    assert spark.boots() == (0, ["mistral"])
+    assert spark.boot_message is None
     # By the ordinary switch, in its own unit.
     call = next(call for call in spark.systemd.calls if call.startswith("systemd-run "))
     assert call.endswith(f"--worker mistral {models_by_boot.BOOT}")
     assert "mistral is hot, started in " in capsys.readouterr().out
 
 
-def test_what_was_hot_last_is_hot_again(spark):
-    spark.asks("last")
-    spark.choose_model("mistral")
-    spark.choose_model("spare")
-    spark.power_cut("2")
-    assert spark.boots() == 0
-    assert spark.hot == ["spare"]
-
-
 def test_a_record_of_an_earlier_version_is_called_so(spark, capsys):
-    spark.asks("last")
+    tell(spark.paths, boot="last")
     spark.choose_model("mistral")
     text = spark.paths.boots.read_text()
     spark.paths.boots.write_text(text.replace("duration_s", "lasted"))
     spark.power_cut("2")
-    assert (spark.boots(), spark.hot) == (0, [])
+    assert spark.boots() == (0, [])
     assert "boots.json cannot be read, or is of another version of" in capsys.readouterr().out
     assert models_by_boot.load(spark.paths).boots
 
 
 @pytest.mark.parametrize(
-    ("start_ok", "again"), [(True, ["mistral"]), (False, ["spare"])], ids=["asked", "fallback"]
+    ("failed_models", "last"),
+    [([], "mistral"), (["mistral"], "spare")],
+    ids=["the chosen one", "its fallback"],
 )
-def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
-    spark.asks("last")
-    spark.systemd.unit(spark.unit_of["mistral"], start_ok=start_ok)
+def test_last_is_what_a_switch_ended_with(spark, failed_models, last):
+    tell(spark.paths, boot="last")
+    for name in failed_models:
+        spark.systemd.unit(spark.unit_of[name], start_ok=False)
+    spark.choose_model("qwen")
     spark.choose_model("mistral")
     spark.power_cut("2")
-    spark.boots()
-    assert spark.hot == again
+    assert spark.boots() == (0, [last])
 
 
-def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
-    spark.asks("last")
+def test_a_fallback_after_a_boot_is_no_choice_of_an_operator_and_none_fails_the_unit(spark):
+    tell(spark.paths, boot="last")
     spark.choose_model("mistral")
     spark.power_cut("2")
     spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
-    assert spark.boots() == 0
-    assert spark.hot == ["spare"]
+    assert spark.boots() == (0, ["spare"])
     assert models_by_boot.load(spark.paths).hot == "mistral"
+    spark.power_cut("3")
+    for name in ("mistral", "spare"):
+        spark.systemd.unit(spark.unit_of[name], start_ok=False)
+    assert spark.boots() == (errors.EXIT_NOTHING_HOT, [])
 
 
 @pytest.mark.parametrize(
@@ -127,117 +119,82 @@ def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
         ("last", None, "no model was hot"),
         ("last", "none", "no model was hot"),
         ("last", "qwen", "qwen: recipe qwen-k3 forbids it: its author says so"),
+        ("last", "mistral", "spare: recipe spare-1 forbids it: no"),
         ("gone", None, "gone, which was hot last, is no model of this host any more"),
     ],
 )
 def test_nothing_is_made_hot_and_that_is_said(spark, capsys, boot_model, chosen_model, reason):
-    spark.asks(boot_model)
+    tell(spark.paths, boot=boot_model)
+    if chosen_model == "mistral":
+        spark.tell("spare", recipe="spare-1", not_at_boot="no")
     if chosen_model:
         spark.choose_model(chosen_model)
     spark.power_cut("2")
-    assert spark.boots() == 0
-    assert spark.hot == []
+    assert spark.boots() == (0, [])
     assert f"lockstep boot: nothing is made hot: {reason}" in capsys.readouterr().out
     assert spark.boot_message and spark.boot_message.startswith(reason)
 
 
-def test_a_model_whose_fallback_must_not_come_by_itself_does_not_either(spark):
-    spark.asks("last", spare={"recipe": "spare-1", "not_at_boot": "no"})
-    spark.choose_model("mistral")
-    spark.power_cut("2")
-    assert spark.boots() == 0
-    assert (spark.hot, spark.boot_message) == ([], "spare: recipe spare-1 forbids it: no")
-
-
-def test_what_somebody_decided_since_the_boot_stays(spark):
-    spark.asks("mistral")
-    spark.choose_model("none")
-    assert spark.boots() == 0
-    assert spark.hot == []
-    spark.choose_model("spare")
-    assert spark.boots() == 0
-    assert (spark.hot, spark.boot_message) == (["spare"], None)
-
-
-def test_who_is_switching_is_not_disturbed(spark, capsys):
-    spark.asks("mistral")
+def test_what_somebody_decides_since_the_boot_stays(spark, capsys):
+    tell(spark.paths, boot="mistral")
     with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
-        assert spark.boots() == 0
+        assert spark.boots() == (0, [])
     assert "anna is switching to qwen" in capsys.readouterr().out
-    assert spark.hot == []
-
-
-def test_a_model_that_does_not_start_fails_the_unit(spark):
-    spark.asks("spare")
-    spark.systemd.unit(spark.unit_of["spare"], start_ok=False)
-    assert spark.boots() == errors.EXIT_NOTHING_HOT
+    spark.choose_model("none")
+    assert spark.boots() == (0, [])
+    spark.choose_model("spare")
+    assert (spark.boots(), spark.boot_message) == ((0, ["spare"]), None)
 
 
 @pytest.mark.parametrize("boot_model", ["last", "mistral"])
-def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(
-    spark, boot_model, capsys
-):
-    spark.asks(boot_model)
+def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spark, boot_model):
+    tell(spark.paths, boot=boot_model)
     spark.choose_model("mistral")
     spark.hot_until_cut("mistral", "1", 40000.0)
     spark.power_cut("2", lasted_s=5.0)
     # Once is no loop.
-    assert spark.boots() == 0
+    assert spark.boots() == (0, ["mistral"])
     spark.hot_until_cut("mistral", "2", 900.0)
     for name in ("3", "4"):
         spark.power_cut(name)
-        assert spark.boots() == errors.EXIT_FAILED
-        assert spark.hot == []
+        assert spark.boots() == (errors.EXIT_FAILED, [])
         assert spark.problem.startswith(
             "mistral stays down: two boots were cut off within 15 min: while mistral was hot, and "
             "while mistral was hot. Remedy: "
         )
         assert spark.boot_message == spark.problem
         # Everybody may read this one.
-        newest_switch = switch_history.load(spark.paths)[0]
-        assert (newest_switch.person, newest_switch.model, newest_switch.code) == (
-            models_by_boot.BOOT,
-            "mistral",
-            1,
-        )
-        assert newest_switch.words == spark.problem
+        newest = switch_history.load(spark.paths)[0]
+        assert (newest.person, newest.model) == (models_by_boot.BOOT, "mistral")
+        assert (newest.code, newest.words) == (1, spark.problem)
     spark.choose_model("mistral")
     assert spark.boot_message is None
     models_by_boot.record_model_end(spark.paths, "mistral")
     spark.power_cut("5")
-    assert spark.boots() == 0
-    assert spark.hot == ["mistral"]
+    assert spark.boots() == (0, ["mistral"])
 
 
-def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop(spark):
-    spark.asks("mistral")
-    spark.hot_until_cut("mistral", "1", 10.0)
-    spark.hot_until_cut("mistral", "2", 3601.0)
-    spark.power_cut("3")
-    assert spark.boots() == 0
-    assert spark.hot == ["mistral"]
-
-
-def test_a_clock_that_is_wrong_hides_no_loop_and_makes_none(spark, monkeypatch):
+def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop_whatever_the_clock_says(
+    spark, monkeypatch
+):
     """A boot of 1970 between two of today; and one that lasted long, cut off in the same minute."""
-    spark.asks("mistral")
+    tell(spark.paths, boot="mistral")
     for name, now, duration_s in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
         monkeypatch.setattr("time.time", lambda now=now: now)
         spark.hot_until_cut("mistral", name, duration_s)
     spark.power_cut("3")
-    assert spark.boots() == errors.EXIT_FAILED
-    spark.hot_until_cut("mistral", "3", 9000.0)
+    assert spark.boots() == (errors.EXIT_FAILED, [])
+    spark.hot_until_cut("mistral", "3", 3601.0)
     spark.power_cut("4")
-    assert spark.boots() == 0
+    assert spark.boots() == (0, ["mistral"])
 
 
-def test_nothing_is_tried_that_could_not_be_counted(spark, monkeypatch):
-    spark.asks("mistral")
+def test_nothing_is_tried_that_could_not_be_counted(spark):
+    tell(spark.paths, boot="mistral")
     spark.paths.boots.parent.parent.mkdir(parents=True, exist_ok=True)
     spark.paths.boots.parent.touch()
-    assert spark.boots() == errors.EXIT_FAILED
+    assert spark.boots() == (errors.EXIT_FAILED, [])
     assert "would not be counted" in spark.problem
-    assert spark.hot == []
 
 
 @pytest.fixture
@@ -248,40 +205,36 @@ def pair(tmp_path, monkeypatch):
         for spark in sparks:
             spark.power_off()
             begin_boot(spark.paths, "2")
-            data = json.loads(spark.paths.models.read_text())
-            spark.paths.models.write_text(json.dumps({**data, "boot": "last"}))
+            tell(spark.paths, boot="last")
+        sparks[0].power_on()
         yield sparks
 
 
 def test_a_clusters_model_waits_for_its_members_and_rank_0_begins(pair):
-    pair[0].power_on()
-    host = config.load_host(pair[0].paths.models)
-    model = pair[0].do(lambda: boot_switch.wanted_model(host, pair[0].paths))
-    began, paths = clock.now(), pair[0].paths
+    began = clock.now()
     pair[0].clock.at(30, pair[1].power_on)
-    pair[0].do(lambda: boot_switch.wait_for_members(host, model, host.clusters["pair"], paths))
-    assert 30 <= clock.now() - began < 40
-    code, lines = pair[1].run("operator.boot_switch")
-    assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
     code, lines = pair[0].run("operator.boot_switch")
     assert code == 0, lines
+    assert clock.now() - began >= 30
     assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
 
 
+def test_a_member_of_another_rank_leaves_the_clusters_model_to_rank_0(pair):
+    pair[1].power_on()
+    code, lines = pair[1].run("operator.boot_switch")
+    assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
+
+
 def test_a_member_that_does_not_come_back_is_named(pair):
-    pair[0].power_on()
-    host = config.load_host(pair[0].paths.models)
-    paths = pair[0].paths
-    model = pair[0].do(lambda: boot_switch.wanted_model(host, paths))
-    with pytest.raises(
-        errors.Problem, match=r"after 6\d\d s .*no answer of spark2 \(spark2 \(.*does not answer"
-    ):
-        pair[0].do(lambda: boot_switch.wait_for_members(host, model, host.clusters["pair"], paths))
+    code, lines = pair[0].run("operator.boot_switch")
+    assert code == errors.EXIT_FAILED
+    assert re.search(
+        r"after 6\d\d s .*no answer of spark2 \(spark2 \(.*does not answer", "\n".join(lines)
+    )
 
 
 def test_a_member_that_has_another_model_up_keeps_it(pair):
-    for spark in pair:
-        spark.power_on()
+    pair[1].power_on()
     assert pair[1].switch("own")[0] == 0
     code, lines = pair[0].run("operator.boot_switch")
     assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark2 has own up")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from a_webui import NEW, OLD, VOLUME, Spark, running, text
@@ -17,17 +14,27 @@ from lockstep.onhost.core import errors, runner
 from lockstep.onhost.records import restic_client
 from lockstep.onhost.webui import data, data_copies, update
 
+WITH_AND_WITHOUT_BACKUPS = pytest.mark.parametrize(
+    "has_backups", [False, True], ids=["plain copies", "copies in the backup"]
+)
+
 
 @pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+def spark(tmp_path, monkeypatch):
     with running(tmp_path, monkeypatch) as running_spark:
         yield running_spark
 
 
 @pytest.fixture
-def serving_spark(spark: Spark) -> Spark:
+def serving_spark(spark) -> Spark:
     """A Spark with one chat, and the old image that has served it."""
-    spark.chat("one")
+    return serve_one_chat(spark, has_backups=False)
+
+
+def serve_one_chat(spark: Spark, has_backups: bool) -> Spark:
+    if has_backups:
+        spark.backs_up()
+    spark.chat("one", at=1)
     spark.runs(OLD)
     return spark
 
@@ -36,15 +43,16 @@ def numbers(spark: Spark) -> list[int]:
     return [snapshot.number for snapshot in data_copies.complete_copies(spark.paths)]
 
 
-def test_the_same_image_has_nothing_copied(serving_spark: Spark) -> None:
-    earlier_numbers = numbers(serving_spark)
-    serving_spark.runs(OLD)
-    assert numbers(serving_spark) == earlier_numbers
+def test_nothing_is_copied_without_data_or_for_the_same_image(spark):
+    spark.begin(OLD)
+    assert numbers(spark) == []
+    serve_one_chat(spark, has_backups=False)
+    earlier_numbers = numbers(spark)
+    spark.runs(OLD)
+    assert numbers(spark) == earlier_numbers
 
 
-def test_a_record_of_an_earlier_version_is_called_so_and_may_be_removed(
-    serving_spark: Spark,
-) -> None:
+def test_a_record_of_an_earlier_version_is_called_so_and_may_be_removed(serving_spark):
     path = serving_spark.paths.webui
     path.write_text(path.read_text().replace("wanted_copy", "wanted"))
     with pytest.raises(errors.Problem) as refusal:
@@ -60,50 +68,28 @@ def test_a_record_of_an_earlier_version_is_called_so_and_may_be_removed(
     assert serving_spark.chats == ["one"] and len(numbers(serving_spark)) > len(earlier_numbers)
 
 
-def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
+@WITH_AND_WITHOUT_BACKUPS
+def test_an_update_that_fails_returns_unit_and_data_also_where_the_return_was_cut_off(
+    spark, has_backups
+):
+    serve_one_chat(spark, has_backups)
+    spark.fails(NEW)
+    assert spark.unit.read_text() == text(OLD)
+    # As if it had been cut off before the unit.
+    spark.unit.write_text(text(NEW))
+    with pytest.raises(errors.Problem, match="is back"):
+        spark.begin(NEW)
+    assert (spark.unit.read_text(), spark.chats) == (text(OLD), ["one"])
     spark.begin(OLD)
-    assert numbers(spark) == []
-
-
-def test_an_update_that_serves_keeps_a_copy_of_before(serving_spark: Spark) -> None:
-    serving_spark.runs(NEW)
-    serving_spark.chat("two")
-    newest = data_copies.complete_copies(serving_spark.paths)[0]
-    assert newest.image == OLD
-    assert data_copies.load(serving_spark.paths).image == NEW
-    with closing(
-        sqlite3.connect(
-            data_copies.copied_data_folder(serving_spark.paths, newest.number) / "webui.db"
-        )
-    ) as db:
-        assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
-
-
-def test_an_update_that_fails_returns_unit_and_data(serving_spark: Spark) -> None:
-    serving_spark.fails(NEW)
-    assert serving_spark.unit.read_text() == text(OLD)
-    serving_spark.begin(OLD)
-    assert serving_spark.chats == ["one"]
-    serving_spark.ready(OLD)
-    webui_record = data_copies.load(serving_spark.paths)
+    spark.ready(OLD)
+    webui_record = data_copies.load(spark.paths)
     assert (webui_record.image, webui_record.update) == (OLD, None)
     assert "is back, with its data" in webui_record.last
-
-
-def test_a_return_that_was_cut_off_before_the_unit_is_finished_by_the_next_start(
-    serving_spark: Spark,
-) -> None:
-    serving_spark.fails(NEW)
-    serving_spark.unit.write_text(text(NEW))
-    with pytest.raises(errors.Problem, match="is back"):
-        serving_spark.begin(NEW)
-    assert (serving_spark.unit.read_text(), serving_spark.chats) == (text(OLD), ["one"])
+    assert not has_backups or not list(spark.paths.webui_kept.glob("*/data"))
 
 
 @pytest.mark.parametrize("moment", ["copied", "data.old", "nothing there"])
-def test_a_return_that_was_cut_off_while_data_were_put_back_is_done_again(
-    serving_spark: Spark, moment: str
-) -> None:
+def test_a_return_that_was_cut_off_while_data_were_put_back_is_done_again(serving_spark, moment):
     serving_spark.fails(NEW)
     new, old = (serving_spark.place.with_name(f"_data.{word}") for word in ("new", "old"))
     if moment == "copied":
@@ -117,25 +103,22 @@ def test_a_return_that_was_cut_off_while_data_were_put_back_is_done_again(
     assert not new.exists() and not old.exists()
 
 
-def test_an_update_that_was_stopped_on_purpose_goes_on(serving_spark: Spark) -> None:
+def test_an_update_that_was_stopped_on_purpose_goes_on_and_another_begins_with_the_data_of_before(
+    serving_spark,
+):
     serving_spark.begin(NEW)
     serving_spark.end("success")
     serving_spark.runs(NEW)
     assert data_copies.load(serving_spark.paths).image == NEW
     assert len(numbers(serving_spark)) == 2
-
-
-def test_a_third_image_begins_with_the_data_of_before_the_one_that_never_served(
-    serving_spark: Spark,
-) -> None:
-    serving_spark.begin(NEW)
-    serving_spark.chat("half a migration")
+    serving_spark.begin("i@sha256:3")
+    serving_spark.chat("half a migration of what never served")
     serving_spark.end("success")
-    serving_spark.runs("i@sha256:3")
+    serving_spark.runs("i@sha256:4")
     assert serving_spark.chats == ["one"]
 
 
-def test_a_broken_database_is_no_start(serving_spark: Spark) -> None:
+def test_a_broken_database_is_no_start(serving_spark):
     serving_spark.begin(NEW)
     (serving_spark.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
     with pytest.raises(errors.Problem, match="database is broken"):
@@ -143,9 +126,7 @@ def test_a_broken_database_is_no_start(serving_spark: Spark) -> None:
     assert data_copies.load(serving_spark.paths).image == OLD
 
 
-def test_without_room_for_the_copy_the_old_image_stays(
-    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_for_the_copy_the_old_image_stays(serving_spark, monkeypatch):
     serving_spark.unit.write_text(text(NEW))
 
     def full(*_: object, **__: object) -> None:
@@ -158,58 +139,54 @@ def test_without_room_for_the_copy_the_old_image_stays(
     serving_spark.ready(OLD)
 
 
-def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) -> None:
-    spark.chat("one", at=1)
-    spark.runs(OLD)
+@WITH_AND_WITHOUT_BACKUPS
+def test_a_rollback_begins_with_the_copy_of_before_and_keeps_what_there_was(spark, has_backups):
+    serve_one_chat(spark, has_backups)
     spark.runs(NEW)
     spark.chat("two", at=2**40)
-    listing = update.copies_with_later_chats(spark.paths, VOLUME)
-    assert listing["image"] == NEW
-    fits = next(
-        snapshot for snapshot in data_copies.complete_copies(spark.paths) if snapshot.image == OLD
-    )
-    assert data.count_chats_since(spark.place, fits.at) == 1
-    update.select_copy_for_image(spark.paths, OLD, fits.number)
+    assert update.copies_with_later_chats(spark.paths, VOLUME)["image"] == NEW
+    earlier_copy = data_copies.complete_copies(spark.paths)[0]
+    assert (earlier_copy.image, bool(earlier_copy.backup)) == (OLD, has_backups)
+    folder = data_copies.copied_data_folder(spark.paths, earlier_copy.number)
+    assert folder.exists() is not has_backups
+    assert data.count_chats_since(spark.place, earlier_copy.at) == 1
+    update.select_copy_for_image(spark.paths, OLD, earlier_copy.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
     newest = data_copies.complete_copies(spark.paths)[0]
     assert newest.image == NEW
-    with closing(
-        sqlite3.connect(data_copies.copied_data_folder(spark.paths, newest.number) / "webui.db")
-    ) as db:
-        assert db.execute("SELECT count(*) FROM chat").fetchone() == (2,)
+    data_copies.restore_copy(spark.paths, spark.place, newest.number)
+    assert spark.chats == ["one", "two"]
 
 
-def test_a_copy_that_was_asked_for_long_ago_is_not_used(
-    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("way", ["asked for long ago", "its image fails"])
+def test_a_rollback_that_does_not_come_about_leaves_the_newer_data(serving_spark, monkeypatch, way):
     serving_spark.runs(NEW)
     serving_spark.chat("two")
     update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
-    later = data_copies.load(serving_spark.paths).wanted_copy
-    assert later
-    monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
-    serving_spark.runs(OLD)
+    if way == "its image fails":
+        serving_spark.fails(OLD)
+        serving_spark.begin(NEW)
+    else:
+        later = data_copies.load(serving_spark.paths).wanted_copy.until + 1
+        monkeypatch.setattr(update.time, "time", lambda: later)
+        serving_spark.runs(OLD)
     assert serving_spark.chats == ["one", "two"]
 
 
-def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spark) -> None:
-    serving_spark.runs(NEW)
-    serving_spark.chat("two")
-    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
-    serving_spark.fails(OLD)
-    serving_spark.begin(NEW)
-    assert serving_spark.chats == ["one", "two"]
-
-
-def test_only_the_newest_copies_stay(spark: Spark) -> None:
-    spark.chat("one")
-    for number in range(data_copies.KEPT + 3):
+@WITH_AND_WITHOUT_BACKUPS
+def test_only_the_newest_copies_stay(spark, has_backups):
+    serve_one_chat(spark, has_backups)
+    for number in range(data_copies.KEPT + 2):
         spark.runs(f"i@sha256:{number}")
-    assert len(numbers(spark)) == data_copies.KEPT
+    snapshots = data_copies.complete_copies(spark.paths)
+    assert len(snapshots) == data_copies.KEPT
+    if has_backups:
+        in_backup = restic_client.ResticRepository(spark.paths).snapshots()
+        assert [copy.backup for copy in snapshots] == [snapshot.id[:8] for snapshot in in_backup]
 
 
-def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path: Path) -> None:
+def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark, tmp_path):
     with closing(sqlite3.connect(spark.place / "webui.db")) as db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("CREATE TABLE chat (title TEXT)")
@@ -220,103 +197,51 @@ def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path
         assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
 
 
-def cp_says(monkeypatch: pytest.MonkeyPatch, *fault_texts: str) -> list[list[str]]:
-    """Let cp copy, then fail with each of these messages in turn; returns each call's words."""
-    run, calls = runner.run, list[list[str]]()
+GONE = "cp: cannot stat '/v/_data/cache/1.tmp': No such file or directory\n"
+OPEN_GONE = "cp: cannot open '/v/_data/cache/1.tmp' for reading: No such file or directory\n"
+REPLACED = "cp: skipping file '/v/_data/a', as it was replaced while being copied\n"
+UNREADABLE = "cp: error reading '/v/_data/uploads/a.pdf': Input/output error\n"
 
-    def run_command(argv: Sequence[str], **options: Any) -> Any:
+
+@pytest.mark.parametrize(
+    ("is_live", "fault_texts", "problem"),
+    [
+        (True, [GONE + OPEN_GONE], None),
+        (False, [GONE], "cannot be copied"),
+        (True, [UNREADABLE], "cannot be copied"),
+        (True, [GONE + UNREADABLE], "cannot be copied"),
+        (True, ["cp: error writing '/s/a': No space left on device\n"], "cannot be copied"),
+        (True, ["cp: cannot open '/v/a' for reading: Permission denied\n"], "cannot be copied"),
+        (True, ["cp: cannot create regular file '/s/a': No such file or directory\n"], "be copied"),
+        (True, [""], "cannot be copied"),
+        # It is copied again.
+        (True, [REPLACED], None),
+        (True, [REPLACED, GONE + REPLACED, REPLACED], "replaced while"),
+    ],
+)
+def test_files_may_vanish_or_be_replaced_under_a_live_copy_and_any_other_fault_ends_it(
+    spark, tmp_path, monkeypatch, is_live, fault_texts, problem
+):
+    run, messages = runner.run, iter(fault_texts)
+
+    def run_command(argv, **options):
+        """Let cp copy, then fail with each of these messages in turn."""
         result = run(argv, **options)
-        if argv[0] == "cp" and len(calls) < len(fault_texts):
-            calls.append(list(argv))
-            return subprocess.CompletedProcess(argv, 1, result.stdout, fault_texts[len(calls) - 1])
-        return result
+        message = next(messages, None) if argv[0] == "cp" else None
+        if message is None:
+            return result
+        return subprocess.CompletedProcess(argv, 1, result.stdout, message)
 
     monkeypatch.setattr(runner, "run", run_command)
-    return calls
+    if problem:
+        with pytest.raises(errors.Problem, match=problem):
+            data.copy_folder(spark.place, tmp_path / "copy", live=is_live)
+    else:
+        data.copy_folder(spark.place, tmp_path / "copy", live=is_live)
 
 
-GONE = "cp: cannot stat '/v/_data/cache/1.tmp': No such file or directory\n"
-REPLACED = "cp: skipping file '/v/_data/a', as it was replaced while being copied\n"
-WRONG = [
-    "cp: error reading '/v/_data/uploads/a.pdf': Input/output error\n",
-    "cp: error writing '/s/data/uploads/a.pdf': No space left on device\n",
-    "cp: cannot open '/v/_data/uploads/a.pdf' for reading: Permission denied\n",
-    "cp: cannot create regular file '/s/data/a': No such file or directory\n",
-    "",
-]
-
-
-def test_a_file_that_vanished_is_no_fault_of_a_live_copy(
-    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cp_says(monkeypatch, GONE + GONE.replace("stat", "open").replace("': ", "' for reading: "))
-    data.copy_folder(spark.place, tmp_path / "copy", live=True)
-    cp_says(monkeypatch, GONE)
-    with pytest.raises(errors.Problem, match="cannot be copied"):
-        data.copy_folder(spark.place, tmp_path / "still", live=False)
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_any_other_fault_of_a_live_copy_ends_it(
-    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
-    for fault_text in (wrong, wrong and GONE + wrong):
-        cp_says(monkeypatch, fault_text)
-        with pytest.raises(errors.Problem, match="cannot be copied"):
-            data.copy_folder(spark.place, tmp_path / "copy", live=True)
-
-
-def test_a_file_that_was_replaced_while_it_was_copied_is_copied_again(
-    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cp_says(monkeypatch, REPLACED)
-    data.copy_folder(spark.place, tmp_path / "copy", live=True)
-    cp_says(monkeypatch, *(REPLACED, GONE + REPLACED, REPLACED))
-    with pytest.raises(errors.Problem, match="replaced while"):
-        data.copy_folder(spark.place, tmp_path / "copy", live=True)
-
-
-def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) -> None:
-    spark.backs_up()
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.runs(NEW)
-    spark.chat("two")
-    newest = data_copies.complete_copies(spark.paths)[0]
-    assert newest.backup and newest.image == OLD
-    assert not data_copies.copied_data_folder(spark.paths, newest.number).exists()
-    update.select_copy_for_image(spark.paths, OLD, newest.number)
-    spark.runs(OLD)
-    assert spark.chats == ["one"]
-
-
-def test_with_backups_an_update_that_fails_returns_unit_and_data(spark: Spark) -> None:
-    spark.backs_up()
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.fails(NEW)
-    spark.begin(OLD)
-    assert spark.chats == ["one"]
-    assert not list(spark.paths.webui_kept.glob("*/data"))
-
-
-def test_copies_in_the_backup_are_forgotten_as_plain_ones_are(spark: Spark) -> None:
-    spark.backs_up()
-    spark.chat("one")
-    for image in (OLD, NEW, OLD, NEW, OLD):
-        spark.runs(image)
-    snapshots = data_copies.complete_copies(spark.paths)
-    backup_snapshots = restic_client.ResticRepository(spark.paths).snapshots()
-    assert [snapshot.backup for snapshot in snapshots] == [
-        snapshot.id[:8] for snapshot in backup_snapshots
-    ]
-    assert len(backup_snapshots) == data_copies.KEPT
-
-
-def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
-    spark.backs_up()
-    spark.chat("one")
-    spark.runs(OLD)
+def test_backups_that_are_no_longer_wanted_still_return(spark):
+    serve_one_chat(spark, has_backups=True)
     spark.unit.write_text(text(NEW))
     spark.begin(NEW)
     spark.chat("half")
@@ -326,7 +251,7 @@ def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
     assert spark.chats == ["one"]
 
 
-def test_it_does_not_start_where_anybody_listens_at_its_port(spark: Spark) -> None:
+def test_open_webui_does_not_start_where_anybody_listens_at_its_port(spark):
     url = "http://127.0.0.1:8080"
     update.refuse_taken_port(spark.paths, url)
     let_listen(spark.paths, 7, "/user.slice/session-3.scope", port=8080)
@@ -335,18 +260,20 @@ def test_it_does_not_start_where_anybody_listens_at_its_port(spark: Spark) -> No
         update.refuse_taken_port(spark.paths, url)
 
 
-@pytest.mark.parametrize("group", ["/user.slice/session-3.scope", "/system.slice/docker-2.scope"])
-def test_an_answer_of_another_process_than_its_container_is_none(spark: Spark, group: str) -> None:
-    port = int(spark.url.rpartition(":")[2])
-    let_listen(spark.paths, 7, group, port=port)
-    with pytest.raises(errors.Problem, match="process 7 of root"):
-        spark.runs(OLD)
-    assert data_copies.load(spark.paths).image == ""
-
-
-def test_the_answer_of_its_own_container_counts(spark: Spark) -> None:
-    port = int(spark.url.rpartition(":")[2])
-    let_listen(spark.paths, 7, "/system.slice/docker-open-webui.scope", port=port)
+@pytest.mark.parametrize(
+    ("group", "is_accepted"),
+    [
+        ("/user.slice/session-3.scope", False),
+        ("/system.slice/docker-2.scope", False),
+        ("/system.slice/docker-open-webui.scope", True),
+    ],
+)
+def test_an_answer_of_another_process_than_its_container_is_none(spark, group, is_accepted):
     spark.chat("one")
-    spark.runs(OLD)
-    assert data_copies.load(spark.paths).image == OLD
+    let_listen(spark.paths, 7, group, port=int(spark.url.rpartition(":")[2]))
+    if is_accepted:
+        spark.runs(OLD)
+    else:
+        with pytest.raises(errors.Problem, match="process 7 of root"):
+            spark.runs(OLD)
+    assert data_copies.load(spark.paths).image == (OLD if is_accepted else "")

@@ -1,106 +1,151 @@
-"""Traits that make a disk slow, from mounts and sysfs as they are on Linux."""
+"""Loads slower than half of their disk, and traits that make a disk slow, as diff tells them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from a_model import about
+from onhost_fakes import host_root
 
+from lockstep.onhost.core import atomic_files, layout
+from lockstep.onhost.facts import weights
+from lockstep.onhost.records import last_weight_loads
 from lockstep.onhost.weights import slow_disk_causes
 
-MOUNTINFO = """\
-22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw,errors=remount-ro
-31 22 0:27 / /run rw,nosuid shared:5 - tmpfs tmpfs rw,size=1G
-40 22 8:1 / /data rw,relatime shared:9 master:3 - ext4 /dev/sda1 rw
-41 40 253:0 / /data/my\\040vault rw - xfs /dev/mapper/vault rw
-42 40 0:61 /@models /data/packed rw - btrfs /dev/sdb1 rw,compress=zstd:3,ssd
-43 40 0:62 / /data/far rw - nfs4 nas:/models rw,vers=4.2
-44 40 0:63 / /data/pool rw - zfs tank/models rw,xattr
-45 22 8:17 / /twice rw - ext4 /dev/old rw
-46 22 259:2 / /twice rw - ext4 /dev/nvme0n1p2 rw
-"""
+GIB = 2**30
+SLOW = "loads at 117 MB/s, and its disk gives 475: "
+ON_USB_2 = (
+    "sda is on a USB port of 480 Mbit/s, which gives at most 60 MB/s. Remedy: another port or "
+    "cable of the Spark, of USB 3"
+)
+PLAIN = "Remedy: `paths.models` on a disk without that"
+UNEXPLAINED = (
+    "do not explain it. Remedy: journalctl -u vllm.service shows the load, and memory that ran "
+    "short in it"
+)
 
 
-def a_disk(sys: Path, folder: str, number: str, partition: str = "") -> Path:
-    """Put a block device, or a partition of it, into sysfs as the kernel does."""
-    path = sys / "devices" / folder / partition
-    path.mkdir(parents=True)
-    if partition:
-        (path / "partition").write_text("1\n")
-    for place, name in (("dev/block", number), ("class/block", path.name)):
-        (sys / place).mkdir(parents=True, exist_ok=True)
-        (sys / place / name).symlink_to(path)
-    return path
+class Spark:
+    """A host whose model's weights are one file in a folder, on a disk of 475 MB/s."""
 
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        models = {"mistral": about(weights=["/data/models/mistral"], unit="vllm.service")}
+        # The blank is in the kernel's table as \040.
+        self.paths = host_root(folder / "my root", models, 100.0)
+        self.file = self.paths.root / "data/models/mistral/model.safetensors"
+        self.file.parent.mkdir(parents=True)
+        self.file.write_bytes(b"x")
+        monkeypatch.setattr(layout, "Paths", lambda: self.paths)
+        self.sys = self.paths.root / "sys"
+        self.add_disk("nvme/nvme0n1", "259:2", "nvme0n1p2")
+        self.sda = self.add_disk("usb2/2-1/2-1:1.0/host0/block/sda", "8:1", "sda1")
+        for port, speed in (("usb2", "10000"), ("usb2/2-1", "480")):
+            (self.sys / "devices" / port / "busnum").write_text("2\n")
+            self.port = self.sys / "devices" / port / "speed"
+            self.port.write_text(f"{speed}\n")
+        vault = self.add_disk("virtual/block/dm-0", "253:0")
+        for name in ("dm", "slaves"):
+            (vault / name).mkdir()
+        (vault / "dm/uuid").write_text("CRYPT-LUKS2-0123-vault\n")
+        (vault / "slaves/sda1").symlink_to(self.sda)
+        self.mount_at("259:2 ext4 /dev/nvme0n1p2 rw")
 
-def a_port(sys: Path, folder: str, speed: str) -> None:
-    path = sys / "devices" / folder
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "busnum").write_text("2\n")
-    (path / "speed").write_text(f"{speed}\n")
+    def add_disk(self, folder: str, number: str, partition: str = "") -> Path:
+        """Put a block device, or a partition of it, into sysfs as the kernel does."""
+        path = self.sys / "devices" / folder / partition
+        path.mkdir(parents=True)
+        if partition:
+            (path / "partition").write_text("1\n")
+        for place, name in (("dev/block", number), ("class/block", path.name)):
+            (self.sys / place).mkdir(parents=True, exist_ok=True)
+            (self.sys / place / name).symlink_to(path)
+        return path
+
+    def mount_at(self, mount: str) -> None:
+        """Mount a device of this number, kind, source and options where the weights are."""
+        mountinfo = self.paths.proc / "self/mountinfo"
+        mountinfo.parent.mkdir(parents=True, exist_ok=True)
+        place = str(self.paths.root.resolve()).replace(" ", r"\040")
+        device, kind, source, options = mount.split()
+        mountinfo.write_text(
+            "22 1 0:9 / / rw,relatime shared:1 - zfs root rw,errors=remount-ro\n"
+            f"45 22 0:9 / {place} rw - zfs hidden-by-the-next rw\n"
+            f"40 22 {device} / {place} rw,relatime shared:9 master:3 - {kind} {source} {options}\n"
+            f"41 22 0:9 / {place}-of-others rw - zfs theirs rw\n"
+        )
+
+    def record_load(self, seconds: float, disk_mb_s: float | None = 475.0) -> None:
+        number = self.paths.root.stat().st_dev
+        device = f"{os.major(number)}:{os.minor(number)}"
+        if disk_mb_s:
+            atomic_files.write_json(self.paths.disk_rates, {device: disk_mb_s})
+        load = "mistral", 1.0, 66 * GIB, None, seconds, device, "sda1", 128
+        last_weight_loads.record_load(self.paths, last_weight_loads.LoadRecord(*load))
+
+    @property
+    def findings(self) -> dict[str, str]:
+        facts = weights.slow_loads({})
+        return {item: str(value) for kind, item, value in facts if kind == "loading"}
 
 
 @pytest.fixture
-def sys(tmp_path):
-    sys = tmp_path / "sys"
-    nvme = a_disk(sys, "pci0/nvme/nvme0/nvme0n1", "259:2", "nvme0n1p2")
-    a_disk(sys, "usb2/2-1/2-1:1.0/host0/target0/block/sda", "8:1", "sda1")
-    a_disk(sys, "usb2/2-2/2-2:1.0/host1/target0/block/sdb", "8:17", "sdb1")
-    a_port(sys, "usb2", "10000")
-    a_port(sys, "usb2/2-1", "480")
-    a_port(sys, "usb2/2-2", "5000")
-    vault = a_disk(sys, "virtual/block/dm-0", "253:0")
-    (vault / "dm").mkdir()
-    (vault / "dm/uuid").write_text("CRYPT-LUKS2-0123-vault\n")
-    (vault / "slaves").mkdir()
-    (vault / "slaves/nvme0n1p2").symlink_to(nvme)
-    return sys
-
-
-def traits(path: str, sys: Path) -> list[str]:
-    mount = slow_disk_causes.mount_of(Path(path), slow_disk_causes.mounts(MOUNTINFO))
-    assert mount is not None
-    return list(slow_disk_causes.slow_traits(mount, sys))
+def spark(tmp_path, monkeypatch) -> Spark:
+    return Spark(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("path", "start"),
+    ("mount", "traits"),
     [
-        ("/data/models/a", "sda is on a USB port of 480 Mbit/s, which gives at most 60 MB/s. Reme"),
-        ("/data/my vault/a", "encrypted (dm-crypt on dm-0). Remedy: "),
-        ("/data/packed/a", "compressed (btrfs, compress=zstd:3), and weights do not shrink. Remed"),
-        ("/data/far/a", "a network disk (nfs4 from nas:/models). Remedy: `paths.models` on a loc"),
-        ("/data/pool/a", "ZFS, with a cache of its own: `zfs get compression tank/models`. Remedy"),
+        ("259:2 ext4 /dev/nvme0n1p2 rw", UNEXPLAINED),
+        ("8:1 ext4 /dev/sda1 rw", ON_USB_2),
+        ("253:0 xfs /dev/mapper/vault rw", f"{ON_USB_2}; encrypted (dm-crypt on dm-0). {PLAIN}"),
+        # btrfs has a number of its own.
+        ("0:61 btrfs /dev/sda1 rw", ON_USB_2),
+        (
+            "0:61 btrfs /dev/sdb1 rw,compress=zstd:3,ssd",
+            f"compressed (btrfs, compress=zstd:3), and weights do not shrink. {PLAIN}",
+        ),
+        (
+            "0:63 zfs tank/models rw",
+            f"ZFS, with a cache of its own: `zfs get compression tank/models`. {PLAIN}",
+        ),
+        (
+            "0:62 nfs4 nas:/models rw",
+            "a network disk (nfs4 from nas:/models). Remedy: `paths.models` on a local disk, and "
+            "a deploy, which copies the weights there",
+        ),
     ],
 )
-def test_each_trait_has_its_words_and_a_remedy(sys, path, start):
-    (trait,) = traits(path, sys)
-
-    assert trait.startswith(start)
-    assert ". Remedy: " in trait
-
-
-@pytest.mark.parametrize("path", ["/opt/a", "/run/a", "/twice/a", "/data-of-others/a"])
-def test_a_disk_of_its_own_in_a_fast_port_has_none(sys, path):
-    assert traits(path, sys) == []
+def test_a_slow_load_is_a_finding_with_the_traits_of_its_disk(spark, mount, traits):
+    spark.mount_at(mount)
+    spark.record_load(606)
+    finding = spark.findings["mistral"]
+    assert finding == SLOW + traits or (traits == UNEXPLAINED and finding.endswith(traits))
 
 
-def test_a_fast_port_is_none_and_a_disk_that_is_not_on_usb_has_none(sys):
-    (sys / "devices/usb2/2-1/speed").write_text("5000\n")
+def test_a_slow_port_is_a_finding_before_any_load_and_a_fast_one_is_none(spark):
+    spark.mount_at("8:1 ext4 /dev/sda1 rw")
+    assert list(spark.findings.values()) == [ON_USB_2]
+    spark.port.write_text("5000\n")
+    assert spark.findings == {}
 
-    assert traits("/data/models/a", sys) == []
 
-
-def test_an_encrypted_disk_on_a_slow_port_has_both(sys):
-    slow = sys / "class/block/sda1"
-    (sys / "devices/virtual/block/dm-0/slaves/sda1").symlink_to(slow.resolve())
-
-    assert len(traits("/data/my vault/a", sys)) == 2
+def test_a_quick_load_an_unmeasured_disk_no_weights_and_no_models_are_no_finding(spark):
+    spark.record_load(160)
+    assert spark.findings == {}
+    spark.paths.disk_rates.unlink()
+    spark.record_load(606, None)
+    assert spark.findings == {}
+    spark.record_load(606)
+    spark.file.unlink()
+    assert spark.findings == {}
+    spark.paths.models.unlink()
+    assert spark.findings == {}
 
 
 def test_the_machine_that_runs_this_has_readable_mounts():
     mounts = slow_disk_causes.mounts(Path("/proc/self/mountinfo").read_text())
-
     mount = slow_disk_causes.mount_of(Path("/proc/self"), mounts)
     assert mount is not None and mount.kind == "proc"
-    assert list(slow_disk_causes.slow_traits(mount, Path("/sys"))) == []

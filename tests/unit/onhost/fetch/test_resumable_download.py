@@ -1,0 +1,42 @@
+"""Several downloads at a time: what becomes of the others after a failure, and who tells."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.fetch import resumable_download
+
+
+def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
+    started_numbers, is_cancelled = [], threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *args, **options):
+            super().shutdown(*args, **options)
+            is_cancelled.set()
+
+    def work(number):
+        started_numbers.append(number)
+        if number == 1:
+            raise errors.Problem("lost")
+        assert number == 0 or is_cancelled.wait(180)
+
+    monkeypatch.setattr(resumable_download, "ThreadPoolExecutor", Pool)
+    with pytest.raises(errors.Problem, match="lost"):
+        resumable_download.work_through(work, range(9), 1)
+    # What was under way ends by itself.
+    assert started_numbers in ([0, 1], [0, 1, 2])
+
+
+def test_what_is_done_is_told_by_one_thread():
+    results = []
+
+    def note(number, result):
+        results.append((number, result, threading.current_thread()))
+
+    resumable_download.work_through(lambda number: number * 10, range(20), 4, note)
+    assert sorted(results) == [(n, n * 10, threading.current_thread()) for n in range(20)]
