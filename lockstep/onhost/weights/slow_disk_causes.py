@@ -122,11 +122,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def slow_port_and_traits(path: Path, proc: Path, sys: Path) -> tuple[str | None, list[str]]:
-    """Return the slow port of a file's disk, if any, and all its slow traits."""
-    mount = mount_of(path, mounts(_text(proc / "self/mountinfo")))
-    if mount is None:
-        return None, []
-    return slow_port(mount, sys), list(slow_traits(mount, sys))
