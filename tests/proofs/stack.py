@@ -643,10 +643,10 @@ def engine_answers(host: Host) -> dict[str, dict[str, Any]]:
     return answers
 
 
-def a_key(stack: Stack, path: Path, name: str) -> str:
+def a_key(stack: Stack, path: Path, name: str, *options: str) -> str:
     """A new key of a person on every host."""
     end_key(stack, path, name)
-    answer = stack.lockstep("key add", name, inventory=path)
+    answer = stack.lockstep("key add", name, *options, inventory=path)
     assert answer.code == 0, answer.text
     return answer.out.strip()
 
