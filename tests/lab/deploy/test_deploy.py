@@ -98,11 +98,22 @@ def test_what_is_started_over_ssh_can_be_ended_before_an_engine(host: Host) -> N
 def again(
     stack: Stack, first: DeployResult
 ) -> tuple[dict[str, set[str]], DeployResult, DeployResult]:
-    """A second deploy and a dry run, and the changes of each host after both."""
+    """A second deploy and a dry run, and the changes of each host after both.
+
+    A container that came and went is a change, too.
+    """
     assert first.code == 0, first.output[-8000:]
     earlier_states = {host.name: state(host) for host in stack.hosts}
+    since = {host.name: host.root("date +%s.%N").strip() for host in stack.hosts}
     second, dry = stack.good_deploy("-y", "--debug"), stack.good_deploy("--dry")
-    return {host.name: state(host) ^ earlier_states[host.name] for host in stack.hosts}, second, dry
+    changes = {}
+    for host in stack.hosts:
+        events = host.root(
+            f'docker events --since {since[host.name]} --until "$(date +%s.%N)"'
+            " --filter event=create --format '{{.Actor.Attributes.image}}'"
+        )
+        changes[host.name] = state(host) ^ earlier_states[host.name] | set(events.splitlines())
+    return changes, second, dry
 
 
 def test_a_run_that_changes_nothing_runs_few_commands_on_each_host(

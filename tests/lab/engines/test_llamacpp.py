@@ -1,7 +1,8 @@
 """llama.cpp's real server, of Debian, serves GGUF files: gate, test question, sense, switch and
 bench.
 
-At the end stand-ins of vLLM make vectors and rank texts; all of it at one deploy.
+At the end stand-ins of vLLM make vectors and rank texts, and one of SGLang cannot be asked about
+its recipe before its start; all of it at one deploy.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from faults import KNOBS
-from stack import REPOSITORY, Host, Stack
+from stack import REPOSITORY, DeployResult, Host, Stack
 
 from lab import RECIPES
 
@@ -51,23 +52,31 @@ MODELS = {
         runner="pooling",
         hf_overrides={"architectures": ["Qwen3ForSequenceClassification"]},
     ),
+    # Its engine wants the driver's library when it is imported, as a real one may.
+    "mistral": {"image": "docker.io/lmsysorg/sglang:needs-gpu"},
 }
 
 
 @pytest.fixture(scope="module")
-def inventory(stack: Stack, first: object) -> Iterator[Path]:
-    """spark1 with these models beside the others; removed afterwards."""
+def deployed(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
+    """spark1 with these models beside the others, and that deploy; removed afterwards."""
     path = stack.inventory("llamacpp", models=MODELS)
-    stack.good_deploy(*ONE, inventory=path)
-    yield path
+    yield path, stack.good_deploy(*ONE, inventory=path)
     assert stack.spark1.switch("none").code == 0
-    stack.good_deploy(*ONE)
+    # What answers again is no longer called silent.
+    assert "engine not asked" not in stack.good_deploy(*ONE).closing
     assert stack.spark1.root("systemctl list-units --failed --plain --no-legend") == ""
     stack.spark1.root(
         "docker rmi $(docker images -q --filter reference='127.0.0.1:7078/*/*/dgx-spark-llama-cpp')"
         " && docker volume rm llamacpp-cache llamacpp-random-cache llamacpp-vectors-cache"
         f" && rm -r {HUB}"
     )
+
+
+@pytest.fixture(scope="module")
+def inventory(deployed: tuple[Path, DeployResult]) -> Path:
+    """The inventory of that deploy."""
+    return deployed[0]
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +260,16 @@ def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot
     assert answer.code == 4, answer.text
     assert "two equal texts have a cosine of" in " ".join(answer.text.split())
     assert broken_host.status()["hot"] is None
+
+
+def test_an_engine_that_cannot_be_asked_is_in_table_status_and_plan_and_starts(
+    stack: Stack, deployed: tuple[Path, DeployResult]
+) -> None:
+    path, result = deployed
+    reason = "SGLang 0.5.24 cannot be imported: libcuda.so.1"
+    assert f"mistral: the start will tell; {reason}" in " ".join(result.closing.split())
+    output = stack.spark1.switch("status").out
+    assert f"takes the recipe: {reason}" in " ".join(output.split())
+    plan = stack.plan(path)
+    assert "engine-not-asked" in plan and reason in " ".join(plan.split())
+    assert stack.spark1.switch("mistral").code == 0
