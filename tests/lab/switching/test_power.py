@@ -1,10 +1,11 @@
 """After a power cut no model is hot unless asked for; a boot link that somebody made is removed.
 
-All of it on one host, with few deploys.
+A cap of the GPU's clock is there again, too. All of it on one host, with few deploys.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from stack import SWITCH, DeployResult, Host, Stack, until
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.onhost.records import models_by_boot
 
+CAP = "/dev/nvidia-standin-cap"
 ONE = ("-y", "--limit", "spark1")
 UNIT = "vllm-qwen36.service"
 LINKS = [
@@ -64,21 +66,23 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
 
 @pytest.fixture(scope="module")
 def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
-    """A deploy after which spark1 makes mistral hot at boot; boot links were made before it.
+    """A deploy after which spark1 makes mistral hot at boot, and its GPU's clock has a cap.
 
-    Undone afterwards.
+    Boot links were made before it. Undone afterwards.
     """
     host = stack.spark1
     assert host.switch("none").code == 0
     for link in LINKS:
         host.root(f"mkdir -p {link.parent} && ln -s ../{UNIT} {link}")
     assert sum(f"{UNIT} starts at boot" in problem for problem in host.status()["problems"]) == 1
-    inventory = stack.inventory("boot", spark1__boot="mistral")
+    inventory = stack.inventory("boot", spark1__boot="mistral", gpu={"max_clock_mhz": 2100})
     yield inventory, stack.good_deploy(*ONE, inventory=inventory)
     host.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
     host.switch("none")
     stack.good_deploy(*ONE)
-    assert host.show(models_by_boot.UNIT, "LoadState") == "not-found"
+    for unit in (models_by_boot.UNIT, "lockstep-gpu-cap.service"):
+        assert host.show(unit, "LoadState") == "not-found"
+    assert cap(host) == ""
 
 
 def test_boot_links_of_qwen_are_removed_and_reported(
@@ -93,6 +97,29 @@ def test_boot_links_of_qwen_are_removed_and_reported(
     assert lab_host.status()["problems"] == []
 
 
+def test_a_cap_of_the_gpus_clock_that_somebody_lifts_is_named_and_set_again(
+    deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
+) -> None:
+    inventory, _ = asked_for
+    look = "systemctl start lockstep-wedge.service"
+    lab_host.root("systemctl stop lockstep-wedge.timer")
+    busy = ("--watts", "38", "--clock", "2418", "--utilization", "96")
+    deployed_stack.lab("gpu", "spark1", *busy)
+    try:
+        lab_host.root(look)
+        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
+        lab_host.root("nvidia-smi -rgc")
+        output = deployed_stack.diff("--json", *ONE[1:], inventory=inventory).stdout
+        items = [row["item"] for row in json.loads(output)["differences"] if row["kind"] == "gpu"]
+        assert items == ["gpu-cap"]
+        lab_host.root(look)
+        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
+        lab_host.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
+    finally:
+        deployed_stack.lab("gpu", "spark1")
+        lab_host.root(f"{look} lockstep-wedge.timer")
+
+
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
     deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
 ) -> None:
@@ -104,6 +131,7 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     assert lab_host.switch("mistral").code == 0
     deployed_stack.lab("cycle", lab_host.name)
     until(lambda: lab_host.status()["hot"] == "mistral", "spark1: mistral is hot")
+    until(lambda: cap(lab_host) == "2100", "spark1: the cap is back after a boot")
     # The second under a model: its engine freezes the host.
     power = booting.Booting(deployed_stack, lab_host)
     assert lab_host.switch("none").code == 0
@@ -120,6 +148,11 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     power.knobs()
     assert lab_host.switch("mistral").code == 0
     assert lab_host.status()["boot"] is None
+
+
+def cap(host: Host) -> str:
+    """The cap of its GPU's clock, MHz, or "" without one."""
+    return host.root(f"cat {CAP} 2>/dev/null || true").strip()
 
 
 def webui_answers(host: Host) -> bool:
