@@ -28,7 +28,6 @@ MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
 UNIT = "vllm-strict.service"
 GATEWAY, GATEWAY_PORT = "lockstep-gateway.service", 8090
-KEYS = "/etc/lockstep/gateway/keys.json"
 
 TWO_IN_A_ROW = [
     {"role": "system", "content": "Be brief."},
@@ -415,17 +414,6 @@ def test_a_refusal_of_the_engine_comes_as_the_packages_own_error(clients: Client
                 model="strict", messages=ASKED, max_tokens=5000
             )
         )
-
-
-def test_a_second_deploy_changes_nothing_and_leaves_the_keys(
-    stack: Stack, host: Host, inventory: Path, clients: Clients
-) -> None:
-    gateway = host.show(GATEWAY, "MainPID")
-    earlier_keys = host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}")
-    assert earlier_keys.startswith("640 root lockstep-gateway\n") and "clara" in earlier_keys
-    assert stack.good_deploy(*ONE, inventory=inventory).changed_operations == set()
-    assert host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}") == earlier_keys
-    assert host.show(GATEWAY, "MainPID") == gateway
 
 
 def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(host: Host) -> None:
