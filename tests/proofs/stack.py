@@ -135,6 +135,11 @@ class Host:
         )
         return Answer(result.returncode, result.stdout, result.stderr)
 
+    @property
+    def address(self) -> str:
+        """The address at which other hosts reach it."""
+        return self.root("hostname -I").split()[0]
+
     def switch(self, *words: str) -> Answer:
         """Run `switch.sh WORDS` as the operator types it."""
         return self.run(shlex.join([SWITCH, *words]))
@@ -194,6 +199,11 @@ class Host:
             f"{self.name}: it has ended what the deploy began",
             limit_s,
         )
+
+    def qwen_length(self) -> str:
+        """The --max-model-len of the running Qwen."""
+        argv: list[str] = self.get("http://127.0.0.1:30001/standin/argv")["argv"]
+        return argv[argv.index("--max-model-len") + 1]
 
     def get(self, url: str) -> Any:
         """The JSON that a port of the host's loopback answers."""
@@ -542,6 +552,10 @@ class Stack:
         text = _COPY.format(original=str(original), group=original.stem, changes=changes)
         path.write_text(text)
         return path
+
+    def fabric_addresses(self) -> dict[str, Any]:
+        """Data of `inventory`: each host's address is that of its fast link, too."""
+        return {f"{host.name}__fabric_address": host.address for host in self.hosts}
 
     def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
         """Host → model → the start that recipes, pins and the engines' answers ask for."""

@@ -37,8 +37,7 @@ def answers(host: Host, port: int) -> bool:
 
 def reachable_ports(stack: Stack) -> dict[int, bool]:
     """Port of spark1 → whether spark2 gets a connection."""
-    address = stack.spark1.root("hostname -I").split()[0]
-    ports = (22, 9990, 9991)
+    address, ports = stack.spark1.address, (22, 9990, 9991)
     tries = "; ".join(
         f"timeout 3 bash -c '</dev/tcp/{address}/{port}' 2>/dev/null; echo $?" for port in ports
     )

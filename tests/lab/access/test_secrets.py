@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stack import DeployResult, Host, Stack, command_lines
+from stack import Host, Stack, command_lines
 
 FILE = "/etc/lockstep/secrets/open-webui.env"
 SECRETS = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_PASSWORD")
@@ -40,7 +40,7 @@ def inventory(stack: Stack, token: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def loud(stack: Stack, first: DeployResult, inventory: Path, token: Path) -> tuple[str, str]:
+def loud(stack: Stack, first: object, inventory: Path, token: Path) -> tuple[str, str]:
     """Output and command lines of a verbose deploy that makes spark1's secrets anew."""
     stack.spark1.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
     verbose_options = ("-vvv", "--diff", "--debug")

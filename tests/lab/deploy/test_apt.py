@@ -33,13 +33,12 @@ SOURCE = "/etc/apt/sources.list.d/dgx.list"
 
 
 @pytest.fixture(scope="module")
-def waiting_deploy(stack: Stack, first: DeployResult) -> DeployResult:
+def waiting_deploy(stack: Stack, first: object) -> DeployResult:
     """A deploy to a host with four faults of apt.
 
     apt is in use, an earlier run of it was cut off, a source of packages is dead, and an upgrade of
     the vendor is still due.
     """
-    assert first.code == 0, first.output[-8000:]
     host = stack.spark1
     host.root(
         "apt-get -qq -y remove jq; cd /var/tmp && apt-get -qq download jq && dpkg --unpack jq_*.deb"

@@ -50,9 +50,8 @@ class Deploys(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def deploys(stack: Stack, first: DeployResult) -> Deploys:
+def deploys(stack: Stack, first: object) -> Deploys:
     """The two deploys to spark1; the second one repairs the damage done to the host."""
-    assert first.code == 0, first.output[-8000:]
     host, folder = stack.spark1, stack.folder / "refused-recipes"
     folder.mkdir(exist_ok=True)
     models = {}

@@ -74,7 +74,7 @@ def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed_stack: St
     two = deployed_stack.two
     alone = ("-y", "--limit", two.name)
     assert two.switch("qwen").code == 0
-    assert length(two) == "262144"
+    assert two.qwen_length() == "262144"
     target_path = deployed_stack.inventory(
         "shorter", models={"qwen": {"overrides": {"max_model_len": 131072}}}
     )
@@ -83,7 +83,7 @@ def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed_stack: St
     two.await_end_of_deploy()
     deployed_stack.good_deploy(*alone, inventory=target_path)
     assert two.active() == {"vllm-qwen36.service"}
-    assert length(two) == "131072"
+    assert two.qwen_length() == "131072"
     two.switch("none")
 
 
@@ -148,12 +148,6 @@ def whole_shards(host: Host) -> list[tuple[str, int]]:
         " true"
     )
     return [(line.split()[0], int(line.split()[1])) for line in listing.splitlines()]
-
-
-def length(host: Host) -> str:
-    """The --max-model-len of the running Qwen."""
-    argv: list[str] = host.get("http://127.0.0.1:30001/standin/argv")["argv"]
-    return argv[argv.index("--max-model-len") + 1]
 
 
 def failure(output: str) -> str:

@@ -57,7 +57,7 @@ class RefusedDeploys(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def refused_deploys(stack: Stack, first: DeployResult) -> Iterator[RefusedDeploys]:
+def refused_deploys(stack: Stack, first: object) -> Iterator[RefusedDeploys]:
     """Two deploys to two broken hosts."""
     hosts = {host.name: host for host in stack.hosts}
     first_address, two = (address(host) for host in stack.hosts)

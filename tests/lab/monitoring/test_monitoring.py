@@ -16,7 +16,7 @@ from urllib.parse import quote
 import alerting
 import metric_names
 import pytest
-from stack import DeployResult, Host, Stack, until
+from stack import Host, Stack, until
 
 from lockstep.monitoring import stack as monitoring
 from lockstep.onhost.monitoring.metric_table import METRICS
@@ -45,25 +45,25 @@ TOKEN = "tk-" + "f3" * 16
 
 @pytest.fixture(scope="module")
 def recorded_inventory(
-    stack: Stack, first: DeployResult, tmp_path_factory: pytest.TempPathFactory
+    stack: Stack, first: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Both hosts with monitoring, in a ring of two; removed from the inventory afterwards.
 
     The second one's Prometheus is at its fabric address, and alerts a receiver that wants a token.
     Gives the inventory that has it.
     """
-    assert first.code == 0, first.output[-8000:]
     accounts = {host.name: host.root("getent passwd | cut -d: -f1 | sort") for host in stack.hosts}
     earlier_packages = {
         host.name: host.root("dpkg-query -W -f '${Package}\\n'") for host in stack.hosts
     }
-    fabric = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
     secret = tmp_path_factory.mktemp("secret") / "token"
     secret.write_text(TOKEN)
     hook = f"http://{alerting.ADDRESS}:{alerting.PORT}/"
     receiver = {"webhook": hook, "token": {"command": ("cat", str(secret))}}
     more = {"spark2__monitoring": {"enabled": True, "bind": "fabric", "tell": (receiver,)}}
-    inventory = stack.inventory("monitored", monitoring={"enabled": True}, **fabric, **more)
+    inventory = stack.inventory(
+        "monitored", monitoring={"enabled": True}, **stack.fabric_addresses(), **more
+    )
     stack.good_deploy("-y", inventory=inventory)
     # That with a receiver: the other one has no more than this has.
     again = stack.good_deploy("-y", "--limit", "spark2", inventory=inventory)
@@ -94,10 +94,6 @@ def monitored_stack(stack: Stack, recorded_inventory: Path) -> Stack:
     return stack
 
 
-def address(host: Host) -> str:
-    return host.root("hostname -I").split()[0]
-
-
 def listeners(host: Host) -> dict[int, set[str]]:
     """Port of monitoring, or of a gossip that is off → its listening addresses."""
     addresses: dict[int, set[str]] = {}
@@ -110,7 +106,7 @@ def listeners(host: Host) -> dict[int, set[str]]:
 
 def prometheus(host: Host) -> str:
     """The address of a host's Prometheus."""
-    return "127.0.0.1" if host.name == "spark1" else address(host)
+    return "127.0.0.1" if host.name == "spark1" else host.address
 
 
 def series(host: Host, query: str) -> list[dict[str, Any]]:
@@ -151,14 +147,14 @@ def test_each_host_scrapes_itself_and_the_writer_s_metrics_are_there(
 def test_nothing_listens_but_what_the_documents_say(monitored_stack: Stack) -> None:
     for host in monitored_stack.hosts:
         assert listeners(host) == {
-            NODE: {"127.0.0.1", address(host)},
+            NODE: {"127.0.0.1", host.address},
             PROMETHEUS: {prometheus(host)},
             ALERTMANAGER: {"127.0.0.1"},
         }
 
 
 def test_the_exporter_is_open_to_its_recorder(monitored_stack: Stack) -> None:
-    url = f"http://{address(monitored_stack.spark1)}:{NODE}/metrics"
+    url = f"http://{monitored_stack.spark1.address}:{NODE}/metrics"
     page = monitored_stack.two.root(f"curl -fsS --max-time 10 {url}")
     assert "lockstep_memory_available_bytes" in page
 
@@ -166,7 +162,7 @@ def test_the_exporter_is_open_to_its_recorder(monitored_stack: Stack) -> None:
 def test_prometheus_at_the_fabric_is_open_to_its_recorded_hosts_alone(
     monitored_stack: Stack,
 ) -> None:
-    url = f"http://{address(monitored_stack.two)}:{PROMETHEUS}/-/healthy"
+    url = f"http://{monitored_stack.two.address}:{PROMETHEUS}/-/healthy"
     assert "Healthy" in monitored_stack.spark1.root(f"curl -fsS --max-time 10 {url}")
 
 

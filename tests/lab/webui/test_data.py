@@ -134,12 +134,11 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
 @pytest.fixture(scope="module")
 def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     """An inventory whose first Spark keeps its backups on the second too, deployed."""
-    links = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
     target_path = stack.inventory(
         "backup",
         spark1__webui={"image": f"{IMAGE}:v{OLD}"},
         spark1__backup={"enabled": True, "to": ("peer",)},
-        **links,
+        **stack.fabric_addresses(),
     )
     stack.good_deploy("-y", inventory=target_path)
     yield target_path
@@ -147,16 +146,12 @@ def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     stack.spark1.root(f"rm -rf {BACKUP} {PASSWORD}")
 
 
-def address(host: Host) -> str:
-    return host.root("hostname -I").split()[0]
-
-
 def test_the_listener_of_a_peer_is_for_backups_alone(stack: Stack, backed_up: Path) -> None:
     first_host, two = stack.hosts
     assert first_host.root("echo ls -a | sftp -b - spark2.lockstep").split()[-1] == "spark1"
     for words in ("ssh spark2.lockstep id", "ssh -N -o ExitOnForwardFailure=yes -L 1:a:1 "):
         assert first_host.run(f"sudo -n timeout 20 {words}").code != 0
-    destination = f"{address(two)} -p 7076"
+    destination = f"{two.address} -p 7076"
     # From another address, with the key; and the host key is that of nobody else.
     key = "/etc/lockstep/secrets/backup-ssh"
     options = f"-F none -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no"
@@ -167,7 +162,7 @@ def test_the_listener_of_a_peer_is_for_backups_alone(stack: Stack, backed_up: Pa
     assert (
         "Permission denied" in first_host.run(f"sudo -n {ssh_command} root {destination} true").err
     )
-    assert first_host.run(f"sudo -n {ssh_command} lockstep-backup {address(two)} true").code != 0
+    assert first_host.run(f"sudo -n {ssh_command} lockstep-backup {two.address} true").code != 0
     ssh_option = "-o UserKnownHostsFile=/dev/null"
     assert (
         "Host key verification failed"
