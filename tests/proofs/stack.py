@@ -192,6 +192,20 @@ class Host:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{output[0]}") from None
 
+    def places_with(self, secret: str, *finds: str) -> list[str]:
+        """The places that hold a line of a file: units, journal, processes, files (`find FIND`).
+
+        The host searches itself, with what the file holds: it is in no argument.
+        """
+        places = (
+            "systemctl show '*.service'; systemctl cat '*.service'",
+            "journalctl --no-pager --all -o export",
+            "ps -efww",
+            *(f"find {words} -type f -size -4M -exec cat {{}} +" for words in finds),
+        )
+        search = f"2>/dev/null | grep -a -c -F -f {secret} || true"
+        return [place for place in places if self.root(f"{{ {place}; }} {search}").strip() != "0"]
+
     def await_end_of_deploy(self, limit_s: float = 150.0) -> None:
         """Wait until neither a deploy nor its way back holds this host."""
         until(

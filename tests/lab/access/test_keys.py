@@ -118,23 +118,10 @@ def test_no_command_line_held_it(anna: tuple[str, str, dict[str, str]]) -> None:
     assert secret not in lines
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "systemctl show '*.service'; systemctl cat '*.service'",
-        "journalctl --no-pager --all -o export",
-        "ps -efww",
-        "find /etc /usr/local /data /var/log /var/lib/lockstep* /tmp /var/tmp /root /home"
-        " -type f -size -4M -exec cat {} +",
-    ],
-)
-def test_nothing_on_a_host_holds_it(
-    stack: Stack, anna: tuple[str, str, dict[str, str]], place: str
-) -> None:
-    """The host searches itself, with the key read from a file: it is in no argument."""
+def test_nothing_on_a_host_holds_it(stack: Stack, anna: tuple[str, str, dict[str, str]]) -> None:
     assert key_status(stack.spark1, anna[0]) == "200"
-    count = stack.spark1.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {NEEDLE} || true")
-    assert count.strip() == "0"
+    folders = "/etc /usr/local /data /var/log /var/lib/lockstep* /tmp /var/tmp /root /home"
+    assert stack.spark1.places_with(NEEDLE, folders) == []
 
 
 def test_each_change_is_a_line_in_the_journal(

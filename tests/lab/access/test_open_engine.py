@@ -77,22 +77,12 @@ def test_status_and_wedge_watch_have_the_key_and_open_webui_needs_none(
     assert "OPENAI_API_KEYS=none" in environment
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "systemctl show '*.service'; systemctl cat '*.service'",
-        "journalctl --no-pager --all -o export",
-        "ps -efww",
-        "find /etc /usr/local /data /var/log -type f -size -4M ! -path '*/secrets/*'"
-        " -exec cat {} +",
-    ],
-)
-def test_nothing_but_the_file_holds_the_key(open_engine: tuple[Stack, str], place: str) -> None:
-    host = open_engine[0].spark1
-    count = host.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {NEEDLE} || true")
-    assert count.strip() == "0"
-    assert key(host) not in open_engine[1]
-    assert host.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
+def test_nothing_but_the_file_holds_the_key(open_engine: tuple[Stack, str]) -> None:
+    stack, output = open_engine
+    files = "/etc /usr/local /data /var/log ! -path '*/secrets/*'"
+    assert stack.spark1.places_with(NEEDLE, files) == []
+    assert key(stack.spark1) not in output
+    assert stack.spark1.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
 
 
 def test_a_key_that_was_removed_is_made_anew_and_the_old_one_is_worth_nothing(
