@@ -124,8 +124,8 @@ def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_findings_on_their
     deployed_stack: Stack, foreign: Host
 ) -> None:
     earlier_state = state(foreign)
-    theirs = deployed_stack.inventory("theirs", webui=WEBUI, models=MODELS)
-    result = deployed_stack.deploy(inventory=theirs)
+    inventory = deployed_stack.inventory("theirs", webui=WEBUI, models=MODELS)
+    result = deployed_stack.deploy(inventory=inventory)
     output = " ".join(result.output.split())
     assert result.code == 1
     assert 'which refuses in the mode "cdi" of its config.toml' in output

@@ -58,7 +58,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def deployed(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
+def models_deploy(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
     """spark1 with these models beside the others, and that deploy; removed afterwards."""
     path = stack.inventory("llamacpp", models=MODELS)
     yield path, stack.good_deploy(*ONE, inventory=path)
@@ -74,9 +74,9 @@ def deployed(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]
 
 
 @pytest.fixture(scope="module")
-def inventory(deployed: tuple[Path, DeployResult]) -> Path:
+def inventory(models_deploy: tuple[Path, DeployResult]) -> Path:
     """The inventory of that deploy."""
-    return deployed[0]
+    return models_deploy[0]
 
 
 @pytest.fixture(scope="module")
@@ -263,9 +263,9 @@ def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot
 
 
 def test_an_engine_that_cannot_be_asked_is_in_table_status_and_plan_and_starts(
-    stack: Stack, deployed: tuple[Path, DeployResult]
+    stack: Stack, models_deploy: tuple[Path, DeployResult]
 ) -> None:
-    path, result = deployed
+    path, result = models_deploy
     reason = "SGLang 0.5.24 cannot be imported: libcuda.so.1"
     assert f"mistral: the start will tell; {reason}" in " ".join(result.closing.split())
     output = stack.spark1.switch("status").out
