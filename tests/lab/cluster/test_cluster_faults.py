@@ -213,7 +213,7 @@ def test_without_cables_hosts_are_deployed_to_and_with_them_the_group_starts_wit
     together: Stack, cold: None, inventory: Path
 ) -> None:
     first_host, two = together.hosts
-    cabled = {
+    cabled_hosts = {
         f"{host.name}__fabric": {
             "interfaces": {PORT: f"10.88.0.{number}/24"},
             # A lab has no RDMA.
@@ -221,7 +221,7 @@ def test_without_cables_hosts_are_deployed_to_and_with_them_the_group_starts_wit
         }
         for number, host in enumerate(together.hosts, 11)
     }
-    path = together.inventory("cabled", inventory, **cabled)
+    path = together.inventory("cabled", inventory, **cabled_hosts)
     for host in together.hosts:
         together.lab("cut", host.name, "--connectx")
     try:
