@@ -188,7 +188,7 @@ def test_its_disk_reads_in_large_steps_until_it_is_ready(
     )
 
 
-def test_status_and_units_agree(host: Host) -> None:
+def test_status_and_units_agree_and_people_read_it_within_forty_columns(host: Host) -> None:
     status = host.status()
     assert (status["hot"], status["webui"]) == ("strict", "active")
     assert status["problems"] == [] and status["unknown"] == []
@@ -208,9 +208,6 @@ def test_status_and_units_agree(host: Host) -> None:
         f"127.0.0.1:{API}",
         f"127.0.0.1:{ENGINE}",
     }
-
-
-def test_status_for_people_says_the_same_within_forty_columns(host: Host) -> None:
     lines = host.on_a_phone("status")
     assert lines[0] == "spark1: strict hot"
     assert any(line.startswith("strict  ") and "hot since" in line for line in lines[1:])
@@ -327,7 +324,7 @@ def a_tool_whole_and_streamed(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"messages": ASKED, "max_tokens": 64, "temperature": 0}
     asked["tools"] = [{"type": "function", "function": function}]
     # Left to itself it talks.
-    answer = client.chat.completions.create(model="strict", **asked)
+    answer = client.chat.completions.create(model="strict", **{**asked, "max_tokens": 12})
     assert answer.choices[0].message.content
     asked["tool_choice"] = {"type": "function", "function": {"name": "look"}}
     (call,) = client.chat.completions.create(model="strict", **asked).choices[0].message.tool_calls

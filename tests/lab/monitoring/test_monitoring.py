@@ -6,7 +6,6 @@ The last seconds of a host that lost its power or froze are on the host that rec
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator
 from functools import partial
