@@ -123,12 +123,12 @@ def labels(host: Host, query: str, name: str) -> set[str]:
 def test_each_host_scrapes_itself_and_the_writer_s_metrics_are_there(
     monitored_stack: Stack,
 ) -> None:
-    wanted = ALWAYS | metric_names.NODE - NOT_HERE
+    expected_names = ALWAYS | metric_names.NODE - NOT_HERE
     for host in monitored_stack.hosts:
         names = partial(labels, host, '{__name__=~"lockstep_.*|node_.*",job="node"}', "__name__")
         jobs = partial(labels, host, "up == 1", "job")
         until(lambda jobs=jobs: jobs() >= {"node", "gateway"}, f"{host.name} scrapes both")  # type: ignore[misc]
-        until(lambda names=names: names() >= wanted, f"{host.name} has every metric")  # type: ignore[misc]
+        until(lambda names=names: names() >= expected_names, f"{host.name} has every metric")  # type: ignore[misc]
         (memory,) = series(host, 'lockstep_memory_available_bytes{job="node"}')
         assert memory["metric"]["host"] == host.name and float(memory["value"][1]) > 2**30
         assert series(host, "node_textfile_scrape_error != 0") == []
