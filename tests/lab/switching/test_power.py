@@ -40,9 +40,8 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
     assert lab_host.switch("qwen").code == 0
     lab_host.root(f"echo '{{\"load_seconds\": 60}}' > {KNOBS}/standin-sglang.json")
     watching = lab_host.begin(f"{SWITCH} mistral")
-    unit = "sglang-mistral4.service"
     # Docker that is cut off while it makes a volume leaves it unlabelled: a deploy refuses it.
-    container = f"docker ps -q --filter name={Path(unit).stem}"
+    container = "docker ps -q --filter name=sglang-mistral4"
     until(lambda: lab_host.root(container), "spark1: mistral loads")
     deployed_stack.lab("cycle", lab_host.name)
     until(lambda: webui_answers(lab_host), "spark1: Open WebUI answers")
@@ -57,11 +56,6 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
     until(lambda: watching.poll() is not None, "who watched is told that the connection is gone")
     assert watching.returncode == NO_CONNECTION
     assert watching.stdout and "starting mistral" in watching.stdout.read()
-    # The knobs went with the power.
-    answer = lab_host.switch("mistral")
-    assert answer.code == 0, answer.text
-    assert lab_host.active() == {unit}
-    assert lab_host.switch("none").code == 0
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +120,7 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     inventory, _ = asked_for
     # The deploy itself begins nothing.
     assert lab_host.active() == set()
-    # The power cuts of other tests count like these.
+    # The power cuts of other tests count like these; their knobs went with the power.
     lab_host.root(f"rm -f {booting.RECORD}")
     assert lab_host.switch("mistral").code == 0
     deployed_stack.lab("cycle", lab_host.name)
