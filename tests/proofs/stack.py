@@ -214,11 +214,6 @@ class Host:
             limit_s,
         )
 
-    def qwen_length(self) -> str:
-        """The --max-model-len of the running Qwen."""
-        argv: list[str] = self.get("http://127.0.0.1:30001/standin/argv")["argv"]
-        return argv[argv.index("--max-model-len") + 1]
-
     def get(self, url: str) -> Any:
         """The JSON that a port of the host's loopback answers."""
         return json.loads(self.root(f"curl -fsS --max-time 20 {shlex.quote(url)}"))

@@ -67,27 +67,6 @@ def test_a_download_goes_on_without_its_deploy_is_attached_to_and_resumes_where_
     assert sum(request.body_bytes for request in requests) == sizes - earlier_bytes
 
 
-def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed_stack: Stack) -> None:
-    """It follows from what runs, not from what this run changed.
-
-    The unit of before comes back with the deploys of the next test.
-    """
-    two = deployed_stack.two
-    alone = ("-y", "--limit", two.name)
-    assert two.switch("qwen").code == 0
-    assert two.qwen_length() == "262144"
-    target_path = deployed_stack.inventory(
-        "shorter", models={"qwen": {"overrides": {"max_model_len": 131072}}}
-    )
-    killed_deploy = deployed_stack.start(*alone, inventory=target_path)
-    killed_deploy.kill_at(r"Starting operation: Services \| Restart hot models")
-    two.await_end_of_deploy()
-    deployed_stack.good_deploy(*alone, inventory=target_path)
-    assert two.active() == {"vllm-qwen36.service"}
-    assert two.qwen_length() == "131072"
-    two.switch("none")
-
-
 def test_a_host_that_falls_silent_or_is_off_is_given_up_alone_and_finished_by_the_next_run(
     mended_stack: Stack,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from earlier_state import EarlierState
-from stack import Stack, until
+from stack import Host, Stack, until
 
 from lab.core.state import open_lab
 from lab.packages.python_packages import python_index
@@ -43,6 +43,12 @@ def update(stack: Stack, name: str) -> list[tuple[str, str]]:
     assert result.code == 0, result.text
     entries: list[dict[str, Any]] = json.loads(result.out)["changes"]
     return [(change["kind"], change["name"]) for change in entries]
+
+
+def length(host: Host) -> str:
+    """The --max-model-len of the running Qwen."""
+    argv: list[str] = host.get("http://127.0.0.1:30001/standin/argv")["argv"]
+    return argv[argv.index("--max-model-len") + 1]
 
 
 def current(stack: Stack) -> str:
@@ -101,7 +107,7 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     assert run.end().code == 1
     assert current(deployed_stack) == build
     deployed_stack.good_deploy(inventory=changed_inventory)
-    assert current(deployed_stack) != build and host.qwen_length() == "131072"
+    assert current(deployed_stack) != build and length(host) == "131072"
 
     deployed_stack.lab("services", "stop")
     result = deployed_stack.lockstep("rollback", "--yes", inventory=changed_inventory)
@@ -111,7 +117,7 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     )
     assert "Each host is what its record of that generation says." in result.out
     assert earlier_state.differences() == []
-    assert current(deployed_stack) == build and host.qwen_length() == "262144"
+    assert current(deployed_stack) == build and length(host) == "262144"
     assert lockfile.load(deployed_stack.lock) == old
     assert host.switch("none").code == 0
     # Neither the build that was killed nor the one beside it broke the engine of before.
