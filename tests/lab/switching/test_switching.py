@@ -185,17 +185,6 @@ def test_an_account_without_the_rule_may_look_and_not_switch(lab_host: Host) -> 
         lab_host.root("userdel --remove guest 2>&1")
 
 
-def test_none_stops_what_is_hot(lab_host: Host) -> None:
-    assert lab_host.switch("mistral").code == 0
-    lines = lab_host.on_a_phone("none")
-    assert lines[-1] == "no model is hot"
-    assert [line for line in lines if len(line) > 40] == []
-    assert lab_host.active() == set()
-    assert lab_host.switch("none").code == 0
-    assert lab_host.status()["hot"] is None
-    assert lab_host.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
-
-
 def test_no_other_account_holds_up_a_switch_or_a_job(lab_host: Host) -> None:
     """An account that can open a file can lock it by flock. The switch is an alias script's."""
     assert lab_host.switch("none").code == 0
