@@ -135,6 +135,11 @@ class Host:
         )
         return Answer(result.returncode, result.stdout, result.stderr)
 
+    @property
+    def address(self) -> str:
+        """The address at which other hosts reach it."""
+        return self.root("hostname -I").split()[0]
+
     def switch(self, *words: str) -> Answer:
         """Run `switch.sh WORDS` as the operator types it."""
         return self.run(shlex.join([SWITCH, *words]))
@@ -186,6 +191,20 @@ class Host:
             return until(matching_output, f"{self.name}: {words!r} in `{command}`", limit_s=60.0)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{output[0]}") from None
+
+    def places_with(self, secret: str, *finds: str) -> list[str]:
+        """The places that hold a line of a file: units, journal, processes, files (`find FIND`).
+
+        The host searches itself, with what the file holds: it is in no argument.
+        """
+        places = (
+            "systemctl show '*.service'; systemctl cat '*.service'",
+            "journalctl --no-pager --all -o export",
+            "ps -efww",
+            *(f"find {words} -type f -size -4M -exec cat {{}} +" for words in finds),
+        )
+        search = f"2>/dev/null | grep -a -c -F -f {secret} || true"
+        return [place for place in places if self.root(f"{{ {place}; }} {search}").strip() != "0"]
 
     def await_end_of_deploy(self, limit_s: float = 150.0) -> None:
         """Wait until neither a deploy nor its way back holds this host."""
@@ -543,6 +562,10 @@ class Stack:
         path.write_text(text)
         return path
 
+    def fabric_addresses(self) -> dict[str, Any]:
+        """Data of `inventory`: each host's address is that of its fast link, too."""
+        return {f"{host.name}__fabric_address": host.address for host in self.hosts}
+
     def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
         """Host → model → the start that recipes, pins and the engines' answers ask for."""
         answers = {host.name: engine_answers(host) for host in self.hosts}
@@ -643,10 +666,10 @@ def engine_answers(host: Host) -> dict[str, dict[str, Any]]:
     return answers
 
 
-def a_key(stack: Stack, path: Path, name: str) -> str:
+def a_key(stack: Stack, path: Path, name: str, *options: str) -> str:
     """A new key of a person on every host."""
     end_key(stack, path, name)
-    answer = stack.lockstep("key add", name, inventory=path)
+    answer = stack.lockstep("key add", name, *options, inventory=path)
     assert answer.code == 0, answer.text
     return answer.out.strip()
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from stack import DeployResult, Host, Stack, until
+from stack import Host, Stack, until
 
 ONE = ("-y", "--limit", "spark1")
 PORT = 30001
@@ -15,9 +15,8 @@ NEEDLE = "/run/needle"
 
 
 @pytest.fixture(scope="module")
-def open_engine(stack: Stack, first: DeployResult) -> Iterator[tuple[Stack, str]]:
+def open_engine(stack: Stack, first: object) -> Iterator[tuple[Stack, str]]:
     """spark1 with `qwen` open to others and hot, and the output of that deploy."""
-    assert first.code == 0, first.output[-8000:]
     inventory = stack.inventory("open", models={"qwen": {"bind": "0.0.0.0"}})
     result = stack.good_deploy(*ONE, "-vvv", "--diff", inventory=inventory)
     assert "Services | Make the API key of open models once" in result.changed_operations
@@ -40,10 +39,9 @@ def key(host: Host) -> str:
 def engine_status(open_engine: tuple[Stack, str], path: str, header: str = "X-None: 1") -> str:
     """The status that spark1's engine answers to spark2, a stranger."""
     stack, _ = open_engine
-    address = stack.spark1.root("hostname -I").split()[0]
     return stack.two.root(
         f"curl -s -o /dev/null -w '%{{http_code}}' --max-time 20 -H '{header}'"
-        f" http://{address}:{PORT}{path}"
+        f" http://{stack.spark1.address}:{PORT}{path}"
     )
 
 
@@ -79,22 +77,12 @@ def test_status_and_wedge_watch_have_the_key_and_open_webui_needs_none(
     assert "OPENAI_API_KEYS=none" in environment
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "systemctl show '*.service'; systemctl cat '*.service'",
-        "journalctl --no-pager --all -o export",
-        "ps -efww",
-        "find /etc /usr/local /data /var/log -type f -size -4M ! -path '*/secrets/*'"
-        " -exec cat {} +",
-    ],
-)
-def test_nothing_but_the_file_holds_the_key(open_engine: tuple[Stack, str], place: str) -> None:
-    host = open_engine[0].spark1
-    count = host.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {NEEDLE} || true")
-    assert count.strip() == "0"
-    assert key(host) not in open_engine[1]
-    assert host.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
+def test_nothing_but_the_file_holds_the_key(open_engine: tuple[Stack, str]) -> None:
+    stack, output = open_engine
+    files = "/etc /usr/local /data /var/log ! -path '*/secrets/*'"
+    assert stack.spark1.places_with(NEEDLE, files) == []
+    assert key(stack.spark1) not in output
+    assert stack.spark1.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
 
 
 def test_a_key_that_was_removed_is_made_anew_and_the_old_one_is_worth_nothing(

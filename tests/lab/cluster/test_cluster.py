@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
 from earlier_state import EarlierState
-from stack import BIN, REPOSITORY, Host, Stack, until
+from stack import REPOSITORY, Host, Stack, until
 
 NETPLAN = "/etc/netplan/40-cx7.yaml"
 #: The port of Ethernet that the deploy itself comes through.
@@ -68,26 +65,11 @@ def addresses(host: Host) -> dict[str, tuple[int, list[str]]]:
     }
 
 
-def inventory(stack: Stack, name: str, interfaces: dict[str, str]) -> Path:
-    return stack.inventory(
-        name, spark1__fabric={"interfaces": interfaces, "netplan": True, "mtu": 9000}
-    )
-
-
-def link_differences(stack: Stack, inventory: Path) -> list[tuple[str, str, object, str]]:
-    """Item, wanted and found value, and remedy of each difference of spark1's link."""
-    document = json.loads(stack.diff("--json", "--limit", "spark1", inventory=inventory).stdout)
-    return [
-        (row["item"], row["expected"], row["found"], row["how"])
-        for row in document["differences"]
-        if row["kind"] == "fast link"
-    ]
-
-
 def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     deployed_stack: Stack, linked_host: Host
 ) -> None:
-    right = inventory(deployed_stack, "right", {"enp1s0f0np0": "10.88.0.11/24"})
+    fabric = {"interfaces": {"enp1s0f0np0": "10.88.0.11/24"}, "netplan": True, "mtu": 9000}
+    right = deployed_stack.inventory("right", spark1__fabric=fabric)
     result = deployed_stack.good_deploy("-y", "--limit", "spark1", inventory=right)
     assert addresses(linked_host)["enp1s0f0np0"] == (9000, ["10.88.0.11/24"])
     assert linked_host.root(f"stat -c %a {NETPLAN}").strip() == "600"
@@ -97,7 +79,9 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     linked_host.root(
         "ip address del 10.88.0.11/24 dev enp1s0f0np0; ip link set enp1s0f0np0 mtu 1500"
     )
-    assert sorted(link_differences(deployed_stack, right)) == [
+    document = deployed_stack.diff("--json", "--limit", "spark1", inventory=right).stdout
+    rows = [row for row in json.loads(document)["differences"] if row["kind"] == "fast link"]
+    assert sorted((row["item"], row["expected"], row["found"], row["how"]) for row in rows) == [
         ("enp1s0f0np0 MTU", "9000", "1500", "deploy"),
         ("enp1s0f0np0 addresses", "10.88.0.11/24", ANY, "deploy"),
     ]
@@ -105,7 +89,8 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     assert mending.changed_operations == {"Fabric | Give the fast link its addresses"}
     assert addresses(linked_host) == earlier_addresses
     # An address of another network for the port that the deploy comes through.
-    wrong = inventory(deployed_stack, "wrong", {OURS: "10.99.0.11/24"})
+    fabric["interfaces"] = {OURS: "10.99.0.11/24"}
+    wrong = deployed_stack.inventory("wrong", spark1__fabric=fabric)
     failure = deployed_stack.deploy("-y", "--limit", "spark1", inventory=wrong)
     assert failure.code == 1
     assert "Fabric | Give the fast link its addresses" in failure.output
@@ -121,14 +106,7 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
 
 def test_the_lab_proves_tcp_and_says_so(deployed_stack: Stack) -> None:
     target_path = REPOSITORY / "inventories/lab_cluster.py"
-    result = subprocess.run(
-        [str(BIN / "lockstep"), "cluster", "check", "-i", str(target_path)],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, **deployed_stack.environment},
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "whole frames reach spark2 at 10.77.0.12" in result.stdout
-    assert "This proved TCP only: no member that answered has an RDMA device." in result.stdout
+    result = deployed_stack.lockstep("cluster check", inventory=target_path)
+    assert result.code == 0, result.text
+    assert "whole frames reach spark2 at 10.77.0.12" in result.out
+    assert "This proved TCP only: no member that answered has an RDMA device." in result.out

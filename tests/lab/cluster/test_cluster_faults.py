@@ -15,7 +15,7 @@ import cluster_faults
 import pytest
 from cluster_faults import REAL, STANDIN, Case
 from faults import KNOBS
-from stack import DeployResult, Stack, until
+from stack import Host, Stack, until
 
 from lockstep.onhost.records import models_by_boot
 
@@ -118,7 +118,7 @@ def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
 
 
 def test_a_rank_alone_is_refused_with_the_remedy(together: Stack, cold: None) -> None:
-    def refusal() -> str:
+    def lone_start() -> str:
         # systemd itself refuses a unit that the tests before have started often.
         two.look(f"systemctl reset-failed {UNIT}")
         # At the console: a login right after the cut of the tests before may fail instead.
@@ -129,7 +129,7 @@ def test_a_rank_alone_is_refused_with_the_remedy(together: Stack, cold: None) ->
 
     two = together.two
     # The agent stops a rank that is up alone; that may come before the check's own refusal.
-    until(refusal, f"spark2: {UNIT} is refused with the remedy")
+    until(lone_start, f"spark2: {UNIT} is refused with the remedy")
     two.look(f"systemctl reset-failed {UNIT}")
 
 
@@ -207,77 +207,45 @@ def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
 
 #: A ConnectX port whose interface vanishes with its cable, as DGX OS has it.
 PORT = "enp1s0f0np0"
-_CABLED = """\
-import runpy
-from lockstep.deploy.checked import checked
-
-found, _ = runpy.run_path({original!r})["lab_cluster"]
-lab_cluster = checked(
-    __file__,
-    [
-        (
-            name,
-            {{
-                **data,
-                "fabric": {{
-                    **data["fabric"],
-                    "interfaces": {{{port!r}: f"10.88.0.{{number}}/24"}},
-                    # A lab has no RDMA.
-                    "rdma": {{{port!r}: ""}},
-                }},
-            }},
-        )
-        for number, (name, data) in enumerate(found, 11)
-    ],
-)
-"""
 
 
-@pytest.fixture(scope="module")
-def cabled_cluster(
-    together: Stack, cold: None, inventory: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[DeployResult, Path]]:
-    """The cluster over ConnectX ports, deployed without their cables; these are gone afterwards."""
-    path = tmp_path_factory.mktemp("cabled") / "lab_cluster.py"
-    path.write_text(_CABLED.format(original=str(inventory), port=PORT))
+def test_without_cables_hosts_are_deployed_to_and_with_them_the_group_starts_without_a_deploy(
+    together: Stack, cold: None, inventory: Path
+) -> None:
+    first_host, two = together.hosts
+    cabled_hosts = {
+        f"{host.name}__fabric": {
+            "interfaces": {PORT: f"10.88.0.{number}/24"},
+            # A lab has no RDMA.
+            "rdma": {PORT: ""},
+        }
+        for number, host in enumerate(together.hosts, 11)
+    }
+    path = together.inventory("cabled", inventory, **cabled_hosts)
     for host in together.hosts:
         together.lab("cut", host.name, "--connectx")
-    yield together.good_deploy(inventory=path), path
-    together.spark1.switch("none", "--wait")
-    for host in together.hosts:
-        together.lab("cut", host.name, "--connectx")
+    try:
+        output = " ".join(together.good_deploy(inventory=path).output.split())
+        assert f"warning no-cable: there is no network interface {PORT}" in output
+        # What is its own is served.
+        assert first_host.switch("qwen").code == 0
+        reason = f"spark1 has no network interface {PORT}; nothing was stopped. Remedy: plug"
+        assert reason in refusal(first_host)
+        assert first_host.status()["hot"] == "qwen"
+        # A member without its cable says so to the one that asks.
+        together.lab("mend", "spark1", "--connectx")
+        assert f"spark2 has no network interface {PORT}" in refusal(first_host)
+        together.lab("mend", "spark2", "--connectx")
+        answer = two.switch(STANDIN)
+        assert answer.code == 0, answer.text
+        first_host.switch("none", "--wait")
+    finally:
+        for host in together.hosts:
+            together.lab("cut", host.name, "--connectx")
 
 
-def test_without_its_cable_a_host_is_deployed_to_and_serves_what_is_its_own(
-    together: Stack, cabled_cluster: tuple[DeployResult, Path]
-) -> None:
-    result, _ = cabled_cluster
-    output = " ".join(result.output.split())
-    assert f"warning no-cable: there is no network interface {PORT}" in output
-    assert together.spark1.switch("qwen").code == 0
-    answer = together.spark1.switch(STANDIN)
-    words = " ".join(answer.text.split())
+def refusal(host: Host) -> str:
+    """The answer of a switch to the group that refuses it."""
+    answer = host.switch(STANDIN)
     assert answer.code not in (0, 3, 4)
-    assert f"spark1 has no network interface {PORT}; nothing was stopped. Remedy: plug" in words
-    assert together.spark1.status()["hot"] == "qwen"
-
-
-def test_a_member_without_its_cable_says_so_to_the_one_that_asks(
-    together: Stack, cabled_cluster: tuple[DeployResult, Path]
-) -> None:
-    together.lab("mend", "spark1", "--connectx")
-    answer = together.spark1.switch(STANDIN)
-    assert answer.code not in (0, 3, 4)
-    assert f"spark2 has no network interface {PORT}" in " ".join(answer.text.split())
-
-
-def test_with_the_cable_back_the_group_starts_and_no_deploy_is_needed(
-    together: Stack, cabled_cluster: tuple[DeployResult, Path]
-) -> None:
-    for host in together.hosts:
-        together.lab("mend", host.name, "--connectx")
-    answer = together.two.switch(STANDIN)
-    assert answer.code == 0, answer.text
-    _, inventory = cabled_cluster
-    result = together.good_deploy("-y", "--limit", "spark1", inventory=inventory)
-    assert result.changed_operations == set() and "no-cable" not in result.output
+    return " ".join(answer.text.split())

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from stack import DeployResult, Host, Stack, until
+from stack import Host, Stack, until
 
 MARK = "/var/lib/nvidia-spark-run-apt-upgrade-once/done"
 # Stands in for a service that works for the Dashboard: apt and dpkg lock with fcntl.
@@ -32,15 +32,14 @@ DEAD = "http://10.77.0.1:3141/baseos/8"
 SOURCE = "/etc/apt/sources.list.d/dgx.list"
 
 
-@pytest.fixture(scope="module")
-def waiting_deploy(stack: Stack, first: DeployResult) -> DeployResult:
-    """A deploy to a host with four faults of apt.
+@pytest.fixture
+def busy_host(deployed_stack: Stack) -> Iterator[Host]:
+    """A host with four faults of apt, which then has none.
 
     apt is in use, an earlier run of it was cut off, a source of packages is dead, and an upgrade of
     the vendor is still due.
     """
-    assert first.code == 0, first.output[-8000:]
-    host = stack.spark1
+    host = deployed_stack.spark1
     host.root(
         "apt-get -qq -y remove jq; cd /var/tmp && apt-get -qq download jq && dpkg --unpack jq_*.deb"
     )
@@ -49,49 +48,35 @@ def waiting_deploy(stack: Stack, first: DeployResult) -> DeployResult:
     host.root(f"echo 'deb [trusted=yes] {DEAD} ./' > {SOURCE}")
     host.root(f"echo {shlex.quote(APTD)} > /run/aptd; chmod 755 /run/aptd")
     host.root("mount -o remount,exec /run; systemd-run -q --collect --unit=aptd-stand-in /run/aptd")
-    try:
-        until(lambda: host.look("test -e /run/held").code == 0, "the locks are held")
-        deploy = stack.start("-y", "--limit", host.name)
-        wait_message = (
-            "packages prepare: waited 0 s of 30 min, /var/lib/dpkg/lock-frontend is held by"
-        )
-        deploy.says(wait_message + r" aptd \(process \d+, aptd-stand-in\.service\)")
-        host.root("systemctl stop aptd-stand-in")
-        return deploy.end()
-    finally:
-        host.root("systemctl stop aptd-stand-in 2>/dev/null || true")
-        host.root(f"touch {MARK}; rm -f {SOURCE} /var/tmp/jq_*.deb; apt-get -qq update")
+    until(lambda: host.look("test -e /run/held").code == 0, "the locks are held")
+    yield host
+    host.root("systemctl stop aptd-stand-in 2>/dev/null || true")
+    host.root(f"touch {MARK}; rm -f {SOURCE} /var/tmp/jq_*.deb; apt-get -qq update")
 
 
-def test_a_deploy_waits_for_apts_locks_and_names_who_has_them(waiting_deploy: DeployResult) -> None:
-    assert waiting_deploy.code == 0, waiting_deploy.output[-6000:]
-    output = " ".join(waiting_deploy.output.split())
+def test_a_deploy_waits_for_apts_locks_and_finishes_what_a_cut_off_run_left(
+    deployed_stack: Stack, busy_host: Host
+) -> None:
+    deploy = deployed_stack.start("-y", "--limit", busy_host.name)
+    wait_message = "packages prepare: waited 0 s of 30 min, /var/lib/dpkg/lock-frontend is held by"
+    deploy.says(wait_message + r" aptd \(process \d+, aptd-stand-in\.service\)")
+    busy_host.root("systemctl stop aptd-stand-in")
+    result = deploy.end()
+    assert result.code == 0, result.output[-6000:]
+    output = " ".join(result.output.split())
     assert "spark1 warning apt-busy: /var/lib/dpkg/lock-frontend is held by aptd" in output
     assert "`sudo systemctl stop aptd-stand-in.service` frees the lock" in output
-
-
-def test_what_a_cut_off_run_left_is_finished_though_a_source_of_apt_is_dead(
-    waiting_deploy: DeployResult, lab_host: Host
-) -> None:
-    assert "Base | Install packages" in waiting_deploy.changed_operations
-    assert lab_host.root(f"{STATUS} jq") == "installed"
-    assert (
-        f"warning: a source of apt fails: Failed to fetch {DEAD}/./Packages"
-        in waiting_deploy.output
-    )
+    # The one-shot upgrade that is to come.
+    assert output.count("spark1 warning upgrade-pending:") == 1
+    assert "Base | Install packages" in result.changed_operations
+    assert busy_host.root(f"{STATUS} jq") == "installed"
+    assert f"warning: a source of apt fails: Failed to fetch {DEAD}/./Packages" in result.output
     # It is in the last lines too, with the file; what was to come has come.
-    closing = " ".join(waiting_deploy.output.partition("Note:")[2].split())
-    assert f"{lab_host.name}: warning: a source of apt fails: Failed to fetch {DEAD}" in closing
+    closing = " ".join(result.output.partition("Note:")[2].split())
+    assert f"{busy_host.name}: warning: a source of apt fails: Failed to fetch {DEAD}" in closing
     assert f"It stands in {SOURCE}: correct the source" in closing
-    record = json.loads(lab_host.root("cat /var/lib/lockstep-deploy/packages.json"))
+    record = json.loads(busy_host.root("cat /var/lib/lockstep-deploy/packages.json"))
     assert record["coming"] == []
-
-
-def test_the_one_shot_upgrade_that_is_to_come_is_warned_of(waiting_deploy: DeployResult) -> None:
-    rows = [
-        line.split() for line in waiting_deploy.output.splitlines() if "upgrade-pending:" in line
-    ]
-    assert [row[:2] for row in rows] == [["spark1", "warning"]]
 
 
 @pytest.fixture
@@ -111,6 +96,7 @@ def wedged_host(deployed_stack: Stack) -> Iterator[Host]:
         )
     yield host
     host.root(f"dpkg --purge {' '.join(PACKAGES)}; rm -rf /var/tmp/browser* /var/tmp/desktop*")
+    host.root("apt-get -qq -y install --no-install-recommends jq")
 
 
 def test_packages_of_others_that_are_half_installed_are_named_and_left(

@@ -1,14 +1,24 @@
-"""The state of a Spark before its first deploy: Docker's ways to the GPU, an Open WebUI."""
+"""The state of a Spark before its first deploy: Docker's ways to the GPU, and things of its owner
+under our names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from stack import Host, Stack
+from stack import Host, Stack, state
+
+from lockstep.onhost.records.ownership import ADOPTED_FOLDER, MARK
 
 KEPT = "/root/kept"
 TOOLKIT = "/etc/nvidia-container-runtime"
+MEND = "sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto"
+NAME = "vllm-mine"
+UNIT = f"/etc/systemd/system/{NAME}.service"
+THEIRS = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+MODELS = {"mine": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": NAME, "port": 8055}}
+WEBUI = {"unit": "chat", "volume": "chat"}
 # Earlier images of DGX OS: NVIDIA's hook alone, no runtime and no CDI file.
 HOOK_ONLY = (
     f"mkdir {KEPT} && cp -p /etc/docker/daemon.json {KEPT}/ && mv /etc/cdi {KEPT}/cdi"
@@ -18,82 +28,20 @@ HOOK_ONLY = (
 )
 # With its time: a file younger than Docker is a reason to restart it.
 BACK = f"cp -p {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
-# The lab has Docker 26. Before it stands what answers as 29 does; the toolkit has a second program.
-DOCKER_29 = """cat > /root/docker29.py <<'END'
-import http.client, http.server, json, socket, socketserver
-class Docker(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect("/run/docker26.sock")
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        docker = Docker("docker")
-        docker.request("GET", self.path)
-        answer = docker.getresponse()
-        said = answer.read()
-        if self.path.endswith("/info"):
-            device = {"Source": "cdi", "ID": "nvidia.com/gpu=all"}
-            new = {"ServerVersion": "29.2.1", "DiscoveredDevices": [device]}
-            said = json.dumps(json.loads(said) | new).encode()
-        self.send_response(answer.status)
-        self.send_header("Api-Version", answer.getheader("Api-Version"))
-        self.send_header("Content-Length", len(said))
-        self.end_headers()
-        self.wfile.write(said if self.command == "GET" else b"")
-    do_HEAD = do_GET
-    def address_string(self):
-        return "socket"
-server = socketserver.ThreadingUnixStreamServer("/run/docker29.sock", Handler)
-server.serve_forever()
-END
-systemd-run --quiet --unit docker29 python3 /root/docker29.py
-until [ -S /run/docker29.sock ]; do sleep 0.1; done
-mv /run/docker.sock /run/docker26.sock && mv /run/docker29.sock /run/docker.sock
-install -m 0755 /bin/true /usr/local/bin/nvidia-cdi-hook
-cp /etc/cdi/nvidia.yaml /root/nvidia.yaml
-echo '# libcuda.so.570.1' >> /etc/cdi/nvidia.yaml"""
-DOCKER_26 = (
-    "systemctl stop docker29; mv /run/docker26.sock /run/docker.sock;"
-    " rm /root/docker29.py /usr/local/bin/nvidia-cdi-hook; mv /root/nvidia.yaml /etc/cdi/"
-)
 
 
-@pytest.fixture
-def bare(deployed_stack: Stack) -> Iterator[Host]:
-    """spark2 with Docker as earlier images have it."""
-    deployed_stack.two.root(HOOK_ONLY)
-    yield deployed_stack.two
-    deployed_stack.two.root(f"{BACK}; rm -r {KEPT}")
+@pytest.fixture(scope="module")
+def foreign(stack: Stack, first: object) -> Iterator[Host]:
+    """spark2 with a container and a volume as NVIDIA's playbook makes them, and a unit by hand.
 
-
-@pytest.fixture
-def updated_host(deployed_stack: Stack) -> Iterator[Host]:
-    """spark2 with Docker 29, and the CDI file of the driver before."""
-    deployed_stack.two.root(DOCKER_29)
-    yield deployed_stack.two
-    deployed_stack.two.root(DOCKER_26)
-
-
-def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(
-    deployed_stack: Stack, updated_host: Host
-) -> None:
-    result = deployed_stack.deploy("--dry", "--limit", updated_host.name)
-    output = " ".join(result.output.split())
-    assert result.code == 1
-    assert "error cdi-stale: /etc/cdi/nvidia.yaml was made for driver 570.1" in output
-    assert "sudo systemctl restart nvidia-cdi-refresh" in output
-
-
-@pytest.fixture
-def foreign(bare: Host, deployed_stack: Stack) -> Iterator[Host]:
-    """spark2 with a container and a volume as NVIDIA's playbook makes them, called `chat`.
-
-    Its Docker is that of earlier images, and its toolkit in CDI mode.
+    These are called `chat`, and the unit, enabled and running, as that of a model. Its Docker is as
+    earlier images have it, and its toolkit in CDI mode.
     """
-    host, image = bare, image_of_webui(bare)
+    host = stack.two
+    host.root(HOOK_ONLY)
     host.root(
         "docker volume create chat && docker run --detach --restart always --name chat"
-        f" -v chat:/app/backend/data --entrypoint sh {image}"
+        f" -v chat:/app/backend/data --entrypoint sh {image_of_webui(host)}"
         " -c 'echo mine > /app/backend/data/theirs; sleep infinity'"
     )
     secrets = "/etc/lockstep/secrets/open-webui.env"
@@ -102,46 +50,66 @@ def foreign(bare: Host, deployed_stack: Stack) -> Iterator[Host]:
         f"mkdir {TOOLKIT} && printf '[nvidia-container-runtime]\nmode = \"cdi\"\n'"
         f" > {TOOLKIT}/config.toml"
     )
+    host.root(f"printf %s '{THEIRS}' > {UNIT}; systemctl daemon-reload")
+    host.root(f"systemctl enable --quiet --now {NAME}")
     yield host
+    host.root(f"systemctl disable --now --quiet {NAME} || true; rm -rf {UNIT} {ADOPTED_FOLDER}")
+    host.root(f"systemctl daemon-reload; systemctl reset-failed {NAME} 2>/dev/null || true")
     host.root(f"rm -r {TOOLKIT}; mv -f /root/open-webui.env {secrets}")
-    deployed_stack.good_deploy("-y", "--limit", host.name)
-    host.root("docker rm -f chat; docker volume rm chat")
+    stack.good_deploy("-y", "--limit", host.name)
+    host.root(f"docker rm -f chat; docker volume rm chat; {BACK}; rm -r {KEPT}")
 
 
 def image_of_webui(host: Host) -> str:
     return host.root("docker inspect -f '{{.Image}}' open-webui").strip()
 
 
-def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_refused_then_mended_and_taken_over(
+def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_findings_on_their_host(
     deployed_stack: Stack, foreign: Host
 ) -> None:
-    with_gpu = f"docker run --rm --gpus all --entrypoint true {image_of_webui(foreign)}"
-    assert foreign.run(f"sudo -n {with_gpu}").code != 0
-    webui = {"unit": "chat", "volume": "chat"}
-    options = ("-y", "--limit", foreign.name)
-    result = deployed_stack.deploy(
-        *options, inventory=deployed_stack.inventory("theirs", webui=webui)
-    )
+    earlier_state = state(foreign)
+    inventory = deployed_stack.inventory("theirs", webui=WEBUI, models=MODELS)
+    result = deployed_stack.deploy(inventory=inventory)
     output = " ".join(result.output.split())
     assert result.code == 1
     assert 'which refuses in the mode "cdi" of its config.toml' in output
-    mend = "sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto"
-    assert mend in output
-    assert "error not-ours: there is a container chat without the label lockstep.unit" in output
-    assert "error not-ours: there is a volume chat without the label lockstep.unit" in output
-    assert "Beginning operation run" not in result.output
-    # NVIDIA's hook alone gives the GPU.
-    foreign.root(f"{mend} && {with_gpu}")
+    assert MEND in output
+    for message in (
+        f"{UNIT} was not made by Lockstep (written 2",
+        "there is a container chat without the label lockstep.unit",
+        "there is a volume chat without the label lockstep.unit",
+    ):
+        assert f"spark2 error not-ours: {message}" in output
+    assert "spark1 error" not in output
+    assert "nothing was touched on any host" in output
+    assert state(foreign) == earlier_state
+    assert foreign.root(f"systemctl is-active {NAME}; systemctl is-enabled {NAME}").split() == [
+        *("active", "enabled")
+    ]
     # Its name is not enough on the host either.
     answer = foreign.run("sudo /usr/bin/python3 /usr/local/lib/lockstep stop-container chat")
     assert answer.code == 1
     assert "container chat is not Lockstep's" in answer.text
-    adopt = ("container chat", "volume chat")
-    inventory = deployed_stack.inventory("adopted", webui=webui, adopt=adopt)
-    result = deployed_stack.good_deploy(*options, inventory=inventory)
+
+
+def test_what_somebody_else_made_is_taken_over_on_purpose(
+    deployed_stack: Stack, foreign: Host
+) -> None:
+    # Once it is mended, NVIDIA's hook alone gives the GPU.
+    with_gpu = f"docker run --rm --gpus all --entrypoint true {image_of_webui(foreign)}"
+    assert foreign.run(f"sudo -n {with_gpu}").code != 0
+    foreign.root(f"{MEND} && {with_gpu}")
+    adopt = ("container chat", "volume chat", UNIT)
+    inventory = deployed_stack.inventory("adopted", webui=WEBUI, models=MODELS, adopt=adopt)
+    result = deployed_stack.good_deploy("-y", "--limit", foreign.name, inventory=inventory)
     assert "docker-gpu" not in result.output
     assert "with the accounts of before" in " ".join(result.closing.split())
     assert foreign.root("docker exec chat cat /app/backend/data/theirs").strip() == "mine"
     assert foreign.show("chat.service", "ActiveState") == "active"
     names = foreign.root("cut -d = -f 1 /etc/lockstep/secrets/open-webui.env").split()
     assert names == ["WEBUI_SECRET_KEY"]
+    assert MARK in foreign.root(f"head -n 1 {UNIT}")
+    assert foreign.root(f"cat {ADOPTED_FOLDER}{UNIT}") == THEIRS
+    assert foreign.run(f"systemctl is-enabled {NAME}").text.strip() == "static"
+    # It ran, so it was restarted as what it is now: a model that serves.
+    assert foreign.status()["hot"] == "mine"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from stack import DeployResult, Host, Stack, engine_answers, state
 
 from lockstep.lock import lockfile
@@ -29,11 +28,7 @@ def test_the_first_deploy_ends_well_and_says_what_runs_where(
         assert (rows["hot now"], rows["models at boot"]) == ("none", "none")
     # After it stands what people must know.
     assert closing.partition("Note: ")[0].rstrip().endswith("/data/scripts/llm/switch.sh status")
-
-
-def test_the_closing_table_fits_eighty_columns(deployed_stack: Stack, first: DeployResult) -> None:
-    wide = [line for line in first.closing.splitlines() if len(line) > 80]
-    assert first.closing.strip() and wide == []
+    assert [line for line in closing.splitlines() if len(line) > 80] == []
 
 
 def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(
@@ -55,20 +50,19 @@ def test_the_forks_compiled_parts_are_those_of_the_lock(deployed_stack: Stack, h
     assert stored_sum == pin.sha256
 
 
-def test_no_model_is_hot_or_starts_at_boot(host: Host) -> None:
+def test_no_model_is_hot_and_nothing_starts_a_model_or_a_container_behind_the_units(
+    host: Host,
+) -> None:
     assert host.active() == set()
     links = host.root("find /etc/systemd -path '*.wants/*' -o -path '*.requires/*'")
     assert [line for line in links.splitlines() if re.search("vllm|sglang|tiny", line)] == []
     assert host.show("open-webui.service", "UnitFileState") == "enabled"
-
-
-def test_no_container_restarts_itself_or_is_updated_behind_the_units(host: Host) -> None:
     output = host.root(
         "docker inspect --format '{{.HostConfig.RestartPolicy.Name}} {{.HostConfig.AutoRemove}} "
         '{{index .Config.Labels "com.centurylinklabs.watchtower.enable"}}\' '
         "$(docker ps -q)"
     )
-    assert output.split("\n")[:-1] == ["no true false"]
+    assert output.splitlines() == ["no true false"]
 
 
 def test_the_gateway_answers_before_any_model_is_hot(host: Host) -> None:
@@ -81,41 +75,30 @@ def test_the_gateway_answers_before_any_model_is_hot(host: Host) -> None:
     )
 
 
-def test_the_engine_runs_as_a_system_account(host: Host) -> None:
+def test_an_engine_outlives_its_operators_login_and_what_that_starts_is_ended_before_it(
+    host: Host,
+) -> None:
     """logind removes the semaphores of a regular user's engine when that user logs out."""
     user = host.show("vllm.service", "User")
     lowest = host.root("sed -n 's/^UID_MIN[[:space:]]*//p' /etc/login.defs").strip()
     assert int(host.root(f"id -u {user}")) < int(lowest)
-
-
-def test_what_is_started_over_ssh_can_be_ended_before_an_engine(host: Host) -> None:
     # A lab may not lower a score; a session has what systemd gives sshd all the same.
     assert host.show("ssh.service", "OOMScoreAdjust") == "0"
     assert host.run("cat /proc/self/oom_score_adj").out == "0\n"
 
 
-@pytest.fixture(scope="module")
-def again(
-    stack: Stack, first: DeployResult
-) -> tuple[dict[str, set[str]], DeployResult, DeployResult]:
-    """A second deploy and a dry run, and the changes of each host after both."""
-    assert first.code == 0, first.output[-8000:]
-    earlier_states = {host.name: state(host) for host in stack.hosts}
-    second, dry = stack.good_deploy("-y", "--debug"), stack.good_deploy("--dry")
-    return {host.name: state(host) ^ earlier_states[host.name] for host in stack.hosts}, second, dry
-
-
-def test_a_run_that_changes_nothing_runs_few_commands_on_each_host(
-    again: tuple[dict[str, set[str]], DeployResult, DeployResult], deployed_stack: Stack
+def test_a_second_run_and_a_dry_one_change_nothing_with_few_commands_on_each_host(
+    deployed_stack: Stack,
 ) -> None:
-    _, second, _ = again
-    for host in deployed_stack.hosts:
-        assert 1 <= second.output.count(f"Running command on {host.name}:") <= 3
-
-
-def test_a_second_run_and_a_dry_one_change_nothing(
-    again: tuple[dict[str, set[str]], DeployResult, DeployResult],
-) -> None:
-    differences, second, dry = again
-    assert differences == {"spark1": set(), "spark2": set()}
+    hosts = deployed_stack.hosts
+    earlier_states = [state(host) for host in hosts]
+    since = [host.root("date +%s.%N").strip() for host in hosts]
+    second, dry = deployed_stack.good_deploy("-y", "--debug"), deployed_stack.good_deploy("--dry")
+    changes = [state(host) ^ was for host, was in zip(hosts, earlier_states, strict=True)]
+    assert changes == [set(), set()]
     assert second.changed_operations == dry.changed_operations == set()
+    for host, began in zip(hosts, since, strict=True):
+        assert 1 <= second.output.count(f"Running command on {host.name}:") <= 3
+        # No container came and went either.
+        times = f'--since {began} --until "$(date +%s.%N)"'
+        assert host.root(f"docker events {times} --filter event=create") == ""

@@ -26,16 +26,12 @@ def free(host: Host) -> bool:
     return host.look(f"flock --nonblock {DEPLOY_LOCK} true").code == 0
 
 
-def is_locked(host: Host) -> bool:
-    return not free(host)
-
-
 @pytest.fixture
 def deploying(deployed_stack: Stack) -> Deploy:
     """A deploy of spark1 that has its lock and is stopped there."""
     deployed_stack.spark1.root("rm -f /data/scripts/llm/switch.sh")
     deploy = deployed_stack.start(*ONE)
-    until(lambda: is_locked(deployed_stack.spark1), "the deploy has the lock")
+    until(lambda: not free(deployed_stack.spark1), "the deploy has the lock")
     os.kill(deploy.pid, signal.SIGSTOP)
     return deploy
 
@@ -63,7 +59,7 @@ def test_a_killed_deploy_leaves_no_lock(deployed_stack: Stack) -> None:
     chance = random.Random(19)
     for kill in range(KILLS):
         deploy = deployed_stack.start(*ONE)
-        until(lambda: is_locked(deployed_stack.spark1), "the deploy has the lock")
+        until(lambda: not free(deployed_stack.spark1), "the deploy has the lock")
         # A random moment of the about 4 s of a deploy that changes nothing.
         time.sleep(chance.uniform(0.0, 3.0))
         deploy.kill()

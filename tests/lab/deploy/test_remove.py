@@ -58,17 +58,11 @@ def snapshot(host: Host) -> set[str]:
     return {line for line in lines if line and not ITS_OWN.match(line)}
 
 
-def address(host: Host) -> str:
-    """The address at which other hosts reach it."""
-    return host.root("hostname -I").split()[0]
-
-
 @pytest.mark.usefixtures("another_lab_afterwards")
 def test_a_host_is_what_it_was(deployed_stack: Stack) -> None:
     """It leaves a Spark as it was before its first deploy."""
     two = deployed_stack.two
-    fabric = {f"{host.name}__fabric_address": address(host) for host in deployed_stack.hosts}
-    small = deployed_stack.inventory("small", **SMALL, **fabric)
+    small = deployed_stack.inventory("small", **SMALL, **deployed_stack.fabric_addresses())
     deployed_stack.lab("wipe", "spark2")
     for path in THEIRS:
         two.root(f"mkdir -p $(dirname {path}); echo '# mine' > {path}")

@@ -13,7 +13,6 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +44,6 @@ class Picture:
     total: float
     speed: float | None
     left_s: float | None
-
-
-@pytest.fixture(autouse=True)
-def mended_hub(stack: Stack, first: object) -> Iterator[None]:
-    yield
-    stack.plant("hub")
 
 
 def test_bar_rate_and_time_left_are_those_of_the_download(deployed_stack: Stack) -> None:
@@ -97,7 +90,7 @@ def watch_deploy(stack: Stack) -> tuple[list[Picture], list[str], float]:
     ended_at, size, began = 0.0, SMALL, time.monotonic()
     try:
         while data := read(own_end):
-            assert time.monotonic() - began < LIMIT_S, why_it_hangs(stack, screen)
+            assert time.monotonic() - began < LIMIT_S, screen.display
             stream.feed(data)
             text = " ".join(line.rstrip() for line in screen.display)
             if match := _AMOUNT.search(text):
@@ -117,16 +110,6 @@ def watch_deploy(stack: Stack) -> tuple[list[Picture], list[str], float]:
         os.close(own_end)
     assert size == LARGE, "the download was over before the terminal grew"
     return pictures, [line.rstrip() for line in screen.display if line.strip()], ended_at
-
-
-def why_it_hangs(stack: Stack, screen: pyte.Screen) -> str:
-    """The screen, the end of the log that it names, and what runs on the host and here."""
-    screen_text = "\n".join(line.rstrip() for line in screen.display)
-    logs = sorted((Path.home() / ".local/state/lockstep/deploys").glob("*.log"))
-    log = "\n".join(logs[-1].read_text(encoding="utf-8").splitlines()[-40:]) if logs else ""
-    processes = "ps -eo pid,ppid,stat,etimes,wchan:20,args | cut -c1-200"
-    result = subprocess.run(["sh", "-c", processes], capture_output=True, text=True, check=False)
-    return "\n".join((screen_text, log, stack.spark1.look(processes).text, result.stdout))
 
 
 def read(terminal: int) -> bytes:

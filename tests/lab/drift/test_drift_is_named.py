@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from planted_drifts import ALONE, ENGINE, PLANTS
-from stack import INVENTORY, REPOSITORY, DeployResult, Stack
+from stack import INVENTORY, REPOSITORY, Stack
 
 #: Is put right elsewhere: by an installation from the beginning (tests/unit/onhost/environment/
 #: test_engine_build.py, deploy/test_interrupted), and with the tools (deploy/test_proxy).
@@ -23,9 +23,8 @@ ELSEWHERE = ("an installation that was cut off", "a tool that was uninstalled")
 
 
 @pytest.fixture(scope="module")
-def answer(stack: Stack, first: DeployResult) -> dict[str, Any]:
+def answer(stack: Stack, first: object) -> dict[str, Any]:
     """Differences before, of each plant on the second host, and after."""
-    assert first.code == 0, first.output[-8000:]
     program = REPOSITORY / "tests/proofs/drifting.py"
     result = subprocess.run(
         [sys.executable, str(program), str(INVENTORY)],

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from stack import Answer, Host, Stack, a_key, end_key, until
 from lab import RECIPES
 from lab.host import connection, network
 
+Conversation = Callable[[Any], None]
 STRICT = {"strict": {"recipe": "strict-tools", "unit": "vllm-strict", "sense": "off"}}
 MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
 UNIT = "vllm-strict.service"
 GATEWAY, GATEWAY_PORT = "lockstep-gateway.service", 8090
-KEYS = "/etc/lockstep/gateway/keys.json"
 
 TWO_IN_A_ROW = [
     {"role": "system", "content": "Be brief."},
@@ -71,23 +70,6 @@ printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: applicati
 printf 'Content-Length: 100\r\n\r\n{{' >&3
 cat <&3
 """
-
-
-@dataclass(frozen=True)
-class Clients:
-    """Both packages with a key at the open listener of a host where `strict` is hot."""
-
-    url: str
-    key: str
-    run: Callable[[Callable[[], Any]], Any]
-
-    def openai(self) -> openai.OpenAI:
-        """The package's client; it does not retry."""
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0)
-
-    def anthropic(self) -> anthropic.Anthropic:
-        """The package's client; it does not retry."""
-        return anthropic.Anthropic(base_url=self.url, api_key=self.key, max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -151,15 +133,21 @@ def host(stack: Stack, switch_answer: Answer) -> Host:
 
 
 @pytest.fixture(scope="module")
-def clients(stack: Stack, host: Host, inventory: Path) -> Iterator[Clients]:
-    """Both packages with a key that is revoked afterwards."""
+def in_lab(stack: Stack, host: Host, inventory: Path) -> Iterator[Callable[[Conversation], None]]:
+    """Has a conversation with a package's client at the open listener; its key is then revoked."""
     key = a_key(stack, inventory, "clara")
-    description = connection.load(stack.name)
-    [address] = [entry.address for entry in description.hosts if entry.name == host.name]
+    url = f"http://{host.address}:{GATEWAY_PORT}"
+
+    def have(conversation: Conversation) -> None:
+        if conversation in OF_OPENAI:
+            conversation(openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0))
+        else:
+            conversation(anthropic.Anthropic(base_url=url, api_key=key, max_retries=0))
+
     # A thread of its own is in the lab's network; this process is not.
-    with ThreadPoolExecutor(1, initializer=network.enter, initargs=(description.namespace,)) as lab:
-        url = f"http://{address}:{GATEWAY_PORT}"
-        yield Clients(url, key, lambda work: lab.submit(work).result())
+    space = (connection.load(stack.name).namespace,)
+    with ThreadPoolExecutor(1, initializer=network.enter, initargs=space) as lab:
+        yield lambda conversation: lab.submit(have, conversation).result()
     end_key(stack, inventory, "clara")
 
 
@@ -200,7 +188,7 @@ def test_its_disk_reads_in_large_steps_until_it_is_ready(
     )
 
 
-def test_status_and_units_agree(host: Host) -> None:
+def test_status_and_units_agree_and_people_read_it_within_forty_columns(host: Host) -> None:
     status = host.status()
     assert (status["hot"], status["webui"]) == ("strict", "active")
     assert status["problems"] == [] and status["unknown"] == []
@@ -220,9 +208,6 @@ def test_status_and_units_agree(host: Host) -> None:
         f"127.0.0.1:{API}",
         f"127.0.0.1:{ENGINE}",
     }
-
-
-def test_status_for_people_says_the_same_within_forty_columns(host: Host) -> None:
     lines = host.on_a_phone("status")
     assert lines[0] == "spark1: strict hot"
     assert any(line.startswith("strict  ") and "hot since" in line for line in lines[1:])
@@ -314,118 +299,80 @@ def test_a_crash_of_the_gateway_restarts_only_the_gateway(host: Host) -> None:
     assert host.show(UNIT, "NRestarts") == "0"
 
 
-def test_a_chat_whole_and_streamed(clients: Clients) -> None:
-    def whole() -> Any:
-        return clients.openai().chat.completions.create(
-            model="strict", messages=ASKED, max_tokens=12, temperature=0
-        )
-
-    def stream_chat() -> list[Any]:
-        stream = clients.openai().chat.completions.create(
-            model="strict",
-            messages=ASKED,
-            max_tokens=12,
-            temperature=0,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        return list(stream)
-
-    answer, pieces = clients.run(whole), clients.run(stream_chat)
+def a_chat_whole_and_streamed(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"messages": ASKED, "max_tokens": 12, "temperature": 0}
+    answer = client.chat.completions.create(model="strict", **asked)
     content = answer.choices[0].message.content
     assert content and answer.model == MODEL and answer.usage.completion_tokens == 12
-    assert "".join(piece.choices[0].delta.content or "" for piece in pieces[:-1]) == content
-    assert pieces[-1].usage.completion_tokens == 12
-
-
-def test_responses_and_completions(clients: Clients) -> None:
-    text = clients.run(
-        lambda: clients.openai().completions.create(model="strict", prompt="One", max_tokens=5)
+    options = {"include_usage": True}
+    *pieces, last = client.chat.completions.create(
+        model="strict", stream=True, stream_options=options, **asked
     )
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == content
+    assert last.usage.completion_tokens == 12
+
+
+def a_completion_and_a_response(client: openai.OpenAI) -> None:
+    text = client.completions.create(model="strict", prompt="One", max_tokens=5)
     assert text.choices[0].text and text.usage.completion_tokens == 5
-    response = clients.run(
-        lambda: clients.openai().responses.create(model="strict", input="One", max_output_tokens=5)
-    )
+    response = client.responses.create(model="strict", input="One", max_output_tokens=5)
     assert response.output_text and response.model == MODEL
 
 
-def test_a_tool_is_called_whole_and_streamed(clients: Clients) -> None:
-    tool_choice: Any = {"type": "function", "function": {"name": "look"}}
-    tool: Any = {
-        "type": "function",
-        "function": {"name": "look", "parameters": WHERE, "strict": True},
-    }
-
-    def complete(**more: Any) -> Any:
-        return clients.openai().chat.completions.create(
-            model="strict", messages=ASKED, max_tokens=64, temperature=0, tools=[tool], **more
-        )
-
-    (call,) = clients.run(lambda: complete(tool_choice=tool_choice).choices[0].message.tool_calls)
+def a_tool_whole_and_streamed(client: openai.OpenAI) -> None:
+    function = {"name": "look", "parameters": WHERE, "strict": True}
+    asked: dict[str, Any] = {"messages": ASKED, "max_tokens": 64, "temperature": 0}
+    asked["tools"] = [{"type": "function", "function": function}]
+    # Left to itself it talks.
+    answer = client.chat.completions.create(model="strict", **{**asked, "max_tokens": 12})
+    assert answer.choices[0].message.content
+    asked["tool_choice"] = {"type": "function", "function": {"name": "look"}}
+    (call,) = client.chat.completions.create(model="strict", **asked).choices[0].message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("look", {"city": "Rome"})
-    pieces = clients.run(lambda: list(complete(tool_choice=tool_choice, stream=True)))
+    pieces = client.chat.completions.create(model="strict", stream=True, **asked)
     calls = [call for piece in pieces for call in piece.choices[0].delta.tool_calls or ()]
     assert [call.function.name for call in calls if call.function.name] == ["look"]
     assert json.loads("".join(call.function.arguments or "" for call in calls)) == {"city": "Rome"}
-    # Left to itself it talks.
-    assert clients.run(lambda: complete().choices[0].message.content)
 
 
-def test_a_tool_is_called_in_a_message(clients: Clients) -> None:
+def a_refusal_of_the_engine(client: openai.OpenAI) -> None:
+    """Refusals of the gateway itself: tests/unit/onhost/gateway/process/test_packages.py."""
+    with pytest.raises(openai.BadRequestError, match="1024"):
+        client.chat.completions.create(model="strict", messages=ASKED, max_tokens=5000)
+
+
+def a_message_whole_streamed_and_counted(client: anthropic.Anthropic) -> None:
+    asked: dict[str, Any] = {"model": "strict", "messages": ASKED}
+    answer = client.messages.create(max_tokens=12, **asked)
+    assert answer.content[0].text and answer.stop_reason == "max_tokens"
+    with client.messages.stream(max_tokens=12, **asked) as stream:
+        text, final = "".join(stream.text_stream), stream.get_final_message()
+    assert text == final.content[0].text and final.usage.output_tokens == 12
+    assert client.messages.count_tokens(**asked).input_tokens == answer.usage.input_tokens
+
+
+def a_tool_of_a_message(client: anthropic.Anthropic) -> None:
     tool: Any = {"name": "look", "description": "Look.", "input_schema": WHERE, "strict": True}
-    message = clients.run(
-        lambda: clients.anthropic().messages.create(
-            model="strict",
-            messages=ASKED,
-            max_tokens=64,
-            tools=[tool],
-            tool_choice={"type": "tool", "name": "look"},
-        )
+    choice: Any = {"type": "tool", "name": "look"}
+    message = client.messages.create(
+        model="strict", messages=ASKED, max_tokens=64, tools=[tool], tool_choice=choice
     )
     (use,) = [block for block in message.content if block.type == "tool_use"]
     assert (use.name, use.input) == ("look", {"city": "Rome"})
 
 
-def test_messages_whole_streamed_and_counted(clients: Clients) -> None:
-    def whole() -> Any:
-        return clients.anthropic().messages.create(model="strict", messages=ASKED, max_tokens=12)
-
-    def stream_message() -> Any:
-        with clients.anthropic().messages.stream(
-            model="strict", messages=ASKED, max_tokens=12
-        ) as stream:
-            text = "".join(stream.text_stream)
-            return text, stream.get_final_message()
-
-    answer = clients.run(whole)
-    assert answer.content[0].text and answer.stop_reason == "max_tokens"
-    text, final = clients.run(stream_message)
-    assert text == final.content[0].text and final.usage.output_tokens == 12
-    token_count = clients.run(
-        lambda: clients.anthropic().messages.count_tokens(model="strict", messages=ASKED)
-    )
-    assert token_count.input_tokens == answer.usage.input_tokens
+OF_OPENAI: tuple[Conversation, ...] = (
+    *(a_chat_whole_and_streamed, a_completion_and_a_response, a_tool_whole_and_streamed),
+    a_refusal_of_the_engine,
+)
+OF_ANTHROPIC: tuple[Conversation, ...] = (a_message_whole_streamed_and_counted, a_tool_of_a_message)
 
 
-def test_a_refusal_of_the_engine_comes_as_the_packages_own_error(clients: Clients) -> None:
-    """Refusals of the gateway itself: tests/unit/onhost/gateway/process/test_packages.py."""
-    with pytest.raises(openai.BadRequestError, match="1024"):
-        clients.run(
-            lambda: clients.openai().chat.completions.create(
-                model="strict", messages=ASKED, max_tokens=5000
-            )
-        )
-
-
-def test_a_second_deploy_changes_nothing_and_leaves_the_keys(
-    stack: Stack, host: Host, inventory: Path, clients: Clients
+@pytest.mark.parametrize("conversation", [*OF_OPENAI, *OF_ANTHROPIC])
+def test_a_package_is_answered(
+    in_lab: Callable[[Conversation], None], conversation: Conversation
 ) -> None:
-    gateway = host.show(GATEWAY, "MainPID")
-    earlier_keys = host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}")
-    assert earlier_keys.startswith("640 root lockstep-gateway\n") and "clara" in earlier_keys
-    assert stack.good_deploy(*ONE, inventory=inventory).changed_operations == set()
-    assert host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}") == earlier_keys
-    assert host.show(GATEWAY, "MainPID") == gateway
+    in_lab(conversation)
 
 
 def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(host: Host) -> None:

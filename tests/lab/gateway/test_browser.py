@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 from browser import browser
-from playwright.sync_api import Page, expect
-from stack import Host, Stack
+from playwright.sync_api import expect
+from stack import INVENTORY, Host, Stack, a_key, end_key
 from webui import PORT, network, signed_in, tunnel
 
 GATEWAY = 8090
@@ -24,53 +22,6 @@ def host(stack: Stack, first: object) -> Iterator[Host]:
     with tunnel(stack.spark1, PORT), tunnel(stack.spark1, GATEWAY):
         yield stack.spark1
     assert stack.spark1.switch("none").code == 0
-
-
-class Person(NamedTuple):
-    """Somebody with a key."""
-
-    name: str
-    key: str
-
-
-@pytest.fixture(scope="module")
-def persons(stack: Stack, host: Host) -> Iterator[dict[str, Person]]:
-    """Two persons with keys, by their roles."""
-    # A lab that is kept has those of an earlier run, and a second try those of the first.
-    names = {role: f"{role}-{secrets.token_hex(3)}" for role in ("use", "operate")}
-    people = {}
-    for role, name in names.items():
-        result = stack.lockstep("key add", name, "--role", role)
-        assert result.code == 0, result.text
-        people[role] = Person(name, result.out.strip())
-    yield people
-    for name in names.values():
-        stack.lockstep("key revoke", name)
-
-
-def give_key(page: Page, key: str) -> None:
-    """Give a person's key in the page's own dialog."""
-    page.get_by_role("button", name="Use a key").click()
-    page.get_by_role("dialog").get_by_label("Key").fill(key)
-    page.get_by_role("button", name="Use", exact=True).click()
-
-
-@pytest.mark.parametrize(("width", "model"), [(390, "mistral"), (1280, "qwen")])
-def test_an_operator_switches_from_the_page(
-    host: Host, persons: dict[str, Person], width: int, model: str
-) -> None:
-    expect.set_options(timeout=SWITCH_LIMIT_S * 1000)
-    with browser(network(host)) as chromium:
-        page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", width)
-        give_key(page, persons["operate"].key)
-        page.get_by_role("button", name=f"Switch to {model}", exact=True).click()
-        sure = page.get_by_role("dialog", name=f"Switch to {model}?")
-        sure.get_by_role("button", name="Switch").click()
-        running = page.get_by_role("region", name="Switch", exact=True)
-        expect(running.locator("[aria-current=step]")).to_be_visible()
-        expect(running).to_contain_text(f"{model} is hot, started in")
-        expect(page.get_by_role("region", name="Running model")).to_contain_text(model)
-    assert host.status()["hot"] == model
 
 
 def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:
@@ -101,3 +52,23 @@ def test_a_cold_model_of_the_list_is_switched_to_where_the_gateway_may(host: Hos
         assert host.status()["hot"] == "mistral"
     finally:
         host.root(f"mv /run/gateway.json {file}; systemctl restart lockstep-gateway")
+
+
+def test_an_operator_switches_from_the_page(stack: Stack, host: Host) -> None:
+    assert host.switch("mistral").code == 0
+    key = a_key(stack, INVENTORY, "olga", "--role", "operate")
+    expect.set_options(timeout=SWITCH_LIMIT_S * 1000)
+    with browser(network(host)) as chromium:
+        page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", 390)
+        page.get_by_role("button", name="Use a key").click()
+        page.get_by_role("dialog").get_by_label("Key").fill(key)
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.get_by_role("button", name="Switch to qwen", exact=True).click()
+        sure = page.get_by_role("dialog", name="Switch to qwen?")
+        sure.get_by_role("button", name="Switch").click()
+        running = page.get_by_role("region", name="Switch", exact=True)
+        expect(running.locator("[aria-current=step]")).to_be_visible()
+        expect(running).to_contain_text("qwen is hot, started in")
+        expect(page.get_by_role("region", name="Running model")).to_contain_text("qwen")
+    assert host.status()["hot"] == "qwen"
+    end_key(stack, INVENTORY, "olga")

@@ -1,20 +1,16 @@
-"""The GPU on hosts: a cap of its clock, heat, and a slow Spark; no finding without a cause."""
+"""A GPU that is slow under its load is named, and a busy one is not. A cap: test_power."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import INVENTORY, Host, Stack, until
+from stack import Host, Stack, until
 
-CAP = "/dev/nvidia-standin-cap"
-UNIT = "lockstep-gpu-cap.service"
 KNOB = "http://127.0.0.1:31000/standin/knob"
 ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
-BUSY = ("--watts", "38", "--clock", "2418", "--utilization", "96")
 SLOW = ("--watts", "14", "--clock", "611", "--utilization", "96")
 
 
@@ -31,25 +27,6 @@ def gpu(stack: Stack, first: object) -> Iterator[Callable[..., None]]:
     stack.spark1.switch("none")
 
 
-@pytest.fixture
-def capped_inventory(deployed_stack: Stack) -> Iterator[Path]:
-    """spark1 with a cap, and without one afterwards."""
-    options = ("-y", "--limit", "spark1")
-    inventory = deployed_stack.inventory("capped", gpu={"max_clock_mhz": 2100})
-    assert (
-        "Switch | Start what watches"
-        in deployed_stack.good_deploy(*options, inventory=inventory).changed_operations
-    )
-    yield inventory
-    deployed_stack.good_deploy(*options)
-    list_command = f"ls {CAP} /etc/systemd/system/{UNIT} 2>/dev/null || true"
-    assert deployed_stack.spark1.root(list_command) == ""
-
-
-def cap(host: Host) -> str:
-    return host.root(f"cat {CAP} 2>/dev/null || true").strip()
-
-
 def look(host: Host) -> list[str]:
     """The findings of the watch now, as its timer runs it."""
     host.root("systemctl start lockstep-wedge.service")
@@ -58,21 +35,11 @@ def look(host: Host) -> list[str]:
     return codes
 
 
-def gpu_items(stack: Stack, inventory: Path = INVENTORY) -> list[str]:
+def gpu_items(stack: Stack) -> list[str]:
     """The item of each difference of spark1's GPU."""
-    output = stack.diff("--json", "--limit", "spark1", inventory=inventory).stdout
+    output = stack.diff("--json", "--limit", "spark1").stdout
     differences: list[dict[str, Any]] = json.loads(output)["differences"]
     return [difference["item"] for difference in differences if difference["kind"] == "gpu"]
-
-
-def test_a_hot_gpu_is_named_while_it_is_hot(
-    deployed_stack: Stack, gpu: Callable[..., None]
-) -> None:
-    gpu(*BUSY, "--celsius", "93", "--slowed-by", "sw_thermal_slowdown")
-    assert look(deployed_stack.spark1) == ["gpu-hot"]
-    assert gpu_items(deployed_stack) == ["gpu-hot"]
-    gpu()
-    assert look(deployed_stack.spark1) == []
 
 
 def test_a_slow_spark_is_named_and_a_busy_one_is_not(
@@ -96,20 +63,3 @@ def test_a_slow_spark_is_named_and_a_busy_one_is_not(
     until(lambda: look(host) == [], "tokens of a whole look come at the accepted speed")
     assert gpu_items(deployed_stack) == []
     host.root(f"rm {ACCEPTED}")
-
-
-def test_a_cap_is_set_kept_and_lifted(
-    deployed_stack: Stack, capped_inventory: Path, gpu: Callable[..., None]
-) -> None:
-    host = deployed_stack.spark1
-    assert cap(host) == "2100"
-    gpu(*BUSY)
-    assert look(host) == []
-    # Somebody lifts it by hand: named, and set again by the watch.
-    host.root("nvidia-smi -rgc")
-    assert gpu_items(deployed_stack, capped_inventory) == ["gpu-cap"]
-    assert (look(host), cap(host)) == ([], "2100")
-    host.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
-    # A boot forgets it, and sets it again.
-    deployed_stack.lab("cycle", host.name)
-    until(lambda: cap(host) == "2100", "the cap is back after a boot")

