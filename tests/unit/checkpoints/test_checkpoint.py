@@ -72,12 +72,11 @@ def hub_of(content: dict[str, bytes]) -> dict[str, Any]:
 
 
 def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> None:
-    checkpoint = inspect(folder(tmp_path, files(BLIND)))
-    assert (checkpoint.vision_config, checkpoint.vision_tensors, checkpoint.sees) == (
-        True,
-        0,
-        False,
-    )
+    # The same weights in two formats count once.
+    copies = {"consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
+    checkpoint = inspect(folder(tmp_path, files(BLIND) | copies))
+    vision = (checkpoint.vision_config, checkpoint.vision_tensors, checkpoint.sees)
+    assert vision == (True, 0, False)
     assert checkpoint.mtp_tensors == 2
     assert checkpoint.weight_bytes == 1500
     assert checkpoint.quantisation == "compressed-tensors nvfp4-pack-quantized"
@@ -113,33 +112,34 @@ def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
 
 def test_the_files_that_the_mistral_repository_lacks_are_named(tmp_path: Path) -> None:
     index = {"weight_map": {"vision_encoder.ln_pre.weight": "a", "layers.0.attention.wq": "a"}}
+    # Groups of a quantisation tell what its method does not.
+    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
+    config = {"dim": 4096, "quantization_config": {"config_groups": groups}}
     content = {
-        "params.json": b'{"dim": 4096}',
+        "params.json": json.dumps(config).encode(),
         "consolidated.safetensors.index.json": json.dumps(index).encode(),
     }
     checkpoint = inspect(folder(tmp_path, content))
     assert checkpoint.missing == ("config.json", "tokenizer.json")
+    assert checkpoint.quantisation == "? nvfp4-pack-quantized"
     assert checkpoint.sees is True
 
 
-@pytest.mark.parametrize(
-    ("model", "part"),
-    [("org/gated", "licence of this model was not accepted"), ("org/none", "HTTP 404")],
-)
-def test_what_cannot_be_read_is_one_sentence(model: str, part: str) -> None:
-    with serving(hub_of({})) as server, pytest.raises(ResolveError, match=part):
-        inspect(model, endpoint=server.url)
-
-
-def test_broken_json_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"config\.json is not JSON"):
-        inspect(folder(tmp_path, {"config.json": b"{"}))
-
-
-@pytest.mark.parametrize("name", ["config.json", "params.json"])
-def test_a_configuration_that_is_no_mapping_is_one_sentence(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CheckpointError, match=rf"{name} must be a JSON mapping; found a list"):
-        inspect(folder(tmp_path, {name: b"[1]"}))
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    with serving(hub_of({})) as server:
+        for model, message in (
+            ("org/gated", "licence of this model was not accepted"),
+            ("org/none", "HTTP 404"),
+        ):
+            with pytest.raises(ResolveError, match=message):
+                inspect(model, endpoint=server.url)
+    for name, text, message in (
+        ("config.json", b"{", r"config\.json is not JSON"),
+        ("config.json", b"[1]", "config.json must be a JSON mapping; found a list"),
+        ("params.json", b"[1]", "params.json must be a JSON mapping; found a list"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            inspect(folder(tmp_path, {"config.json": b"{}", name: text}))
 
 
 def test_a_folder_without_weights_says_that_there_are_none(tmp_path: Path) -> None:
@@ -189,11 +189,6 @@ def test_the_command_shows_what_the_layers_keep(
     assert [part for part in lines if part not in output] == []
 
 
-def test_the_same_weights_in_two_formats_count_once(tmp_path: Path) -> None:
-    content = {**files(BLIND), "consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
-    assert inspect(folder(tmp_path, content)).weight_bytes == 1500
-
-
 def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: Path) -> None:
     sizes = {"x-Q4_K_M.gguf": 5, "x-Q8_0.gguf": 9, "mmproj-F16.gguf": 1, "README.md": 1}
     path = folder(tmp_path, {name: b"x" * size for name, size in sizes.items()})
@@ -203,11 +198,8 @@ def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: 
     output = CliRunner().invoke(main, ["model", "inspect", path]).output
     assert "of one quantisation: :Q4_K_M 0.0 GB, :Q8_0 0.0 GB" in output and "mmproj" in output
     with serving(hub_of({name: b"x" * size for name, size in sizes.items()})) as server:
-        named_checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)
-    assert (named_checkpoint.weight_bytes, named_checkpoint.left_out) == (
-        5,
-        {"other GGUF files": 9},
-    )
+        checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)
+    assert (checkpoint.weight_bytes, checkpoint.left_out) == (5, {"other GGUF files": 9})
 
 
 def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path: Path) -> None:
@@ -240,10 +232,3 @@ def test_shapes_that_a_chat_template_refuses_are_found(
     data = {name: text.encode() for name, text in content.items()}
     checkpoint = inspect(folder(tmp_path, data))
     assert (checkpoint.template, checkpoint.refused_shapes) == template
-
-
-def test_groups_of_a_quantisation_tell_what_its_method_does_not(tmp_path: Path) -> None:
-    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
-    config = {"quantization_config": {"config_groups": groups}}
-    checkpoint = inspect(folder(tmp_path, {"params.json": json.dumps(config).encode()}))
-    assert checkpoint.quantisation == "? nvfp4-pack-quantized"

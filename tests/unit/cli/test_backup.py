@@ -44,36 +44,29 @@ def run_backup(tmp_path: Path, verb: str, *words: str) -> Result:
 def test_now_is_made_where_the_inventory_has_backups(
     tmp_path: Path, backup_program: dict[str, Any]
 ) -> None:
+    result = run_backup(tmp_path, "check", "two.local")
+    assert result.exit_code == 2 and "backup" in result.output and not backup_program["words"]
     result = run_backup(tmp_path, "now")
     assert result.exit_code == 0 and "spark-1.local: done" in result.output
     assert backup_program["words"] == [["now"]]
     backup_program["answer"] = HostAnswer(1, err="no room")
-    failed_result = run_backup(tmp_path, "now")
-    assert failed_result.exit_code == 1 and "no room" in failed_result.output
+    result = run_backup(tmp_path, "now")
+    assert result.exit_code == 1 and "no room" in result.output
 
 
-def test_a_host_without_backups_is_said(tmp_path: Path, backup_program: dict[str, Any]) -> None:
-    result = run_backup(tmp_path, "check", "two.local")
-    assert result.exit_code == 2 and "backup" in result.output and not backup_program["words"]
-
-
-def test_list_says_where_the_password_is(tmp_path: Path, backup_program: dict[str, Any]) -> None:
+def test_list_says_where_the_password_is_or_that_there_is_none_yet(
+    tmp_path: Path, backup_program: dict[str, Any]
+) -> None:
     result = run_backup(tmp_path, "list")
     assert result.exit_code == 0
     assert "secrets/backup.key" in result.output and "abcd1234" in result.output
-
-
-def test_list_of_a_wiped_host_says_that_it_has_none_yet(
-    tmp_path: Path, backup_program: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_place = {"none_yet": True, "snapshots": [], "on_this_disk": True}
-    monkeypatch.setitem(LIST, "places", {"/own": own_place})
+    places = {"/own": {"none_yet": True, "snapshots": [], "on_this_disk": True}}
+    backup_program["list"] = {**LIST, "places": places}
     result = run_backup(tmp_path, "list")
     assert result.exit_code == 0
     assert "spark-1.local: no backup yet (a new host, or one whose disk was lost)." in result.output
     assert "spark-1.local: warning: this backup lies on the disk" in result.output
-    remote_place = {"fault": "no password", "snapshots": [], "on_this_disk": False}
-    monkeypatch.setitem(LIST, "places", {"/own": own_place, "sftp:x": remote_place})
+    places["sftp:x"] = {"fault": "no password", "snapshots": [], "on_this_disk": False}
     result = run_backup(tmp_path, "list")
     assert result.exit_code == 1
     assert "Older ones may be in sftp:x." in result.output and "warning" not in result.output
@@ -84,18 +77,12 @@ def test_restore_says_what_it_loses_and_does_nothing_unasked(
 ) -> None:
     result = run_backup(tmp_path, "restore", "spark-1.local")
     assert result.exit_code == 2 and "2 chat(s)" in result.output
-    assert backup_program["words"] == [["list"]]
+    for absent_backup in (("ffff",), ("--from", "/no")):
+        assert run_backup(tmp_path, "restore", "spark-1.local", *absent_backup, "-y").exit_code == 2
+    assert all(words == ["list"] for words in backup_program["words"])
     result = run_backup(tmp_path, "restore", "spark-1.local", "-y")
     assert result.exit_code == 0
     assert backup_program["words"][-1] == ["restore", "abcd1234"]
-
-
-def test_restore_of_what_is_not_there_is_refused(
-    tmp_path: Path, backup_program: dict[str, Any]
-) -> None:
-    assert run_backup(tmp_path, "restore", "spark-1.local", "ffff", "-y").exit_code == 2
-    assert run_backup(tmp_path, "restore", "spark-1.local", "--from", "/no", "-y").exit_code == 2
-    assert all(words == ["list"] for words in backup_program["words"])
 
 
 @pytest.mark.parametrize(("why", "code"), [("by hand", 0), ("nightly", 0), ("update", 2)])

@@ -64,18 +64,13 @@ def test_a_phone_has_the_line_below_its_host(
     ]
 
 
-@pytest.mark.parametrize("flag", ["--verbose", "--json"])
-def test_the_changes_of_deploys_are_shown_where_they_are_asked_for(
-    tmp_path: Path, questions: list[Any], flag: str
+def test_a_week_is_shown_and_no_steps_unless_more_is_asked_for(
+    tmp_path: Path, questions: list[Any]
 ) -> None:
-    assert run(tmp_path, flag).exit_code == 0
-    assert {steps for *_, steps in questions} == {"yes"}
-
-
-def test_a_week_is_shown_unless_more_is_asked_for(tmp_path: Path, questions: list[Any]) -> None:
-    run(tmp_path, "--limit", "two.local")
-    [(_, since, _)] = questions
-    ago = datetime.datetime.now().timestamp() - int(since.removeprefix("@"))
+    for more in ((), ("--verbose",), ("--json",)):
+        assert run(tmp_path, "--limit", "two.local", *more).exit_code == 0
+    assert [steps for *_, steps in questions] == ["no", "yes", "yes"]
+    ago = datetime.datetime.now().timestamp() - int(questions[0][1].removeprefix("@"))
     assert ago == pytest.approx(7 * 86400, abs=600)
 
 

@@ -35,12 +35,6 @@ def test_list_names_every_recipe_within_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_list_gives_programs_the_same() -> None:
-    rows = json.loads(run("list", "--json").output)
-    assert {row["name"] for row in rows} >= {"glm-5.1-fp8", "gpt-oss-120b"}
-    assert next(row for row in rows if row["name"] == "glm-5.1-fp8")["fit"]["hosts"] == 1
-
-
 def test_show_prints_a_command_one_can_copy() -> None:
     output = run("show", "mistral-small-4-119b-nvfp4-sglang").output
     assert "  sglang serve \\\n    --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4" in output
@@ -48,10 +42,19 @@ def test_show_prints_a_command_one_can_copy() -> None:
     assert "95.4  must be available when it starts, for this context (94.4 to load at" in output
 
 
-@pytest.mark.parametrize("name", ["glm-5.1-ud-iq2-m", "deepseek-v4-flash-2x", "gpt-oss-120b"])
-def test_show_works_for_every_kind(name: str) -> None:
-    assert run("show", name).exit_code == 0
-    assert json.loads(run("show", name, "--json").output)["name"] == name
+def test_programs_are_given_the_same() -> None:
+    rows = json.loads(run("list", "--json").output)
+    assert {row["name"] for row in rows} >= {"glm-5.1-fp8", "gpt-oss-120b"}
+    assert next(row for row in rows if row["name"] == "glm-5.1-fp8")["fit"]["hosts"] == 1
+    for name in ("glm-5.1-ud-iq2-m", "deepseek-v4-flash-2x", "mistral-small-4-119b-nvfp4-sglang"):
+        assert run("show", name).exit_code == 0
+        document = json.loads(run("show", name, "--json").output)
+        assert document["name"] == name
+    assert document["figures"]
+    keys = {"quantity", "value", "source", "date"}
+    assert all(keys <= set(figure) for figure in document["figures"])
+    findings = json.loads(run("check", "glm-5.1-fp8", "--json").output)
+    assert [item["code"] for item in findings] == ["fit-none"]
 
 
 def test_show_says_where_a_licence_was_read_and_that_of_the_draft() -> None:
@@ -71,14 +74,6 @@ def test_show_of_a_command_that_cannot_run_shows_the_rest_and_why(tmp_path: Path
     assert json.loads(run("show", str(path), "--json").output)["command"] == []
 
 
-def test_show_gives_programs_each_figure_with_its_source() -> None:
-    document = json.loads(run("show", "mistral-small-4-119b-nvfp4-sglang", "--json").output)
-    assert document["figures"]
-    assert all(
-        {"quantity", "value", "source", "date"} <= set(figure) for figure in document["figures"]
-    )
-
-
 def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: Path) -> None:
     clean = tmp_path / "clean.yaml"
     clean.write_text(CLEAN)
@@ -90,11 +85,9 @@ def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: P
     assert result.exit_code == 2
     assert "fit-none" in result.output and "not valid YAML" in " ".join(result.output.split())
     assert "Traceback" not in result.output
-
-
-def test_check_gives_programs_codes() -> None:
-    findings = json.loads(run("check", "glm-5.1-fp8", "--json").output)
-    assert [item["code"] for item in findings] == ["fit-none"]
+    result = run("show", "nothing")
+    assert result.exit_code == 2
+    assert "lockstep recipe list" in result.output
 
 
 def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None:
@@ -114,12 +107,6 @@ def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None
     bad.write_text(CLEAN + "mods: [mods/x]\n")
     assert run("add", str(bad), "--into", str(into)).exit_code == 1
     assert not (into / "bad.yaml").exists()
-
-
-def test_an_unknown_name_is_one_sentence() -> None:
-    result = run("show", "nothing")
-    assert result.exit_code == 2
-    assert "lockstep recipe list" in result.output
 
 
 def test_show_says_what_the_lock_here_leaves_out(

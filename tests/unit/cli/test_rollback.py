@@ -49,9 +49,6 @@ class Site:
         generations: Host → digest of its generation.
         journals: Host → digest of the generation to which its journal leads.
         hot: Host → (hot model, its cluster).
-        webui: Host → Open WebUI's image before the last deploy.
-        code: Exit code of the program.
-        commands: Host and words of each command that a host got.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +57,6 @@ class Site:
         self.generations: dict[str, str] = {}
         self.journals: dict[str, str] = {}
         self.hot: dict[str, tuple[str, str]] = {}
-        self.webui: dict[str, str] = {}
         self.code = 0
         self.ends, self.fails = False, ""
         self.foreign: dict[str, str] = {}
@@ -95,11 +91,11 @@ class Site:
         model, cluster = self.hot.get(login.name, ("", ""))
         effects = {
             **{"digest": self.journals[login.name], "number": 3, "date": "2026-11-23 10:00 UTC"},
-            **{"files": ["/etc/a", "/etc/b"], "webui": self.webui.get(login.name, "")},
-            **{"interrupted": model, "cluster": cluster, "ends": self.ends},
-            **{"foreign": self.foreign.get(login.name, "")},
+            **{"files": ["/etc/a", "/etc/b"], "webui": "", "interrupted": model},
+            **{"cluster": cluster, "ends": self.ends},
         }
-        return {"from": self.generations[login.name], **effects}, ""
+        foreign = self.foreign.get(login.name, "")
+        return {"from": self.generations[login.name], "foreign": foreign, **effects}, ""
 
     def _ask(self, login: Any, argv: Sequence[str]) -> HostAnswer:
         self.commands.append((login.name, list(argv)))
@@ -123,18 +119,24 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    return Site(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def pair(site: Site) -> Site:
-    site.write_inventory(hosts=("spark1", "spark2"))
+    """One Spark with two deploys."""
+    site = Site(tmp_path, monkeypatch)
+    site.deploy(FIRST)
+    site.deploy(SECOND)
     return site
 
 
-def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: Site) -> None:
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Two Sparks with two deploys."""
+    pair = Site(tmp_path, monkeypatch)
+    pair.write_inventory(hosts=("spark1", "spark2"))
     pair.deploy(FIRST)
     pair.deploy(SECOND)
+    return pair
+
+
+def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: Site) -> None:
     result = pair.back("--yes")
     assert result.exit_code == 0, result.output
     assert pair.returned_hosts == ["spark1", "spark2"]
@@ -147,19 +149,14 @@ def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: 
     assert lockfile.load(pair.lock) == SECOND and len(pair.returned_hosts) == 4
 
 
-def test_a_lock_that_was_resolved_and_not_deployed_goes_back_without_a_host(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    lockfile.save(site.lock, THIRD)
-    result = site.back()
+def test_from_a_lock_that_no_or_not_every_host_has_only_those_return_that_have_it(
+    pair: Site,
+) -> None:
+    lockfile.save(pair.lock, THIRD)
+    result = pair.back()
     assert result.exit_code == 0, result.output
-    assert lockfile.load(site.lock) == SECOND and site.commands == []
+    assert lockfile.load(pair.lock) == SECOND and pair.commands == []
     assert "spark1: is as it was then" in result.stdout
-
-
-def test_hosts_that_a_deploy_reached_return_from_it_where_it_did_not_reach_all(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.deploy(THIRD, "spark2")
     assert pair.back("--yes").exit_code == 0
     assert pair.returned_hosts == ["spark2"]
@@ -167,10 +164,9 @@ def test_hosts_that_a_deploy_reached_return_from_it_where_it_did_not_reach_all(p
 
 
 def test_a_changed_inventory_is_no_obstacle_and_its_keys_are_named(site: Site) -> None:
-    site.deploy(FIRST)
     (site.lock.parent / "own.conf").write_text("a\n")
     site.write_inventory('"extra_files": {"/etc/own.conf": "own.conf"}')
-    site.deploy(FIRST)
+    site.deploy(SECOND)
     result = site.back("--yes")
     assert result.exit_code == 0, result.output
     assert site.returned_hosts == ["spark1"]
@@ -178,27 +174,19 @@ def test_a_changed_inventory_is_no_obstacle_and_its_keys_are_named(site: Site) -
     assert "spark1: extra_files" in result.stdout and "(some.py)" in result.stdout
 
 
-def test_a_look_changes_nothing_and_names_the_files(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
+def test_a_look_or_no_yes_changes_nothing_and_files_and_hot_models_are_named(site: Site) -> None:
     site.hot["spark1"] = ("qwen", "")
-    result = site.back("--dry")
-    assert result.exit_code == 0
-    assert "2 file(s); qwen is hot: it restarts\n  /etc/a\n  /etc/b\n" in result.stdout
-    assert site.commands == [] and lockfile.load(site.lock) == SECOND
-
-
-def test_without_a_yes_hosts_and_lock_stay(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    result = site.back()
-    assert result.exit_code == 2 and "--yes returns" in result.stderr
+    look = site.back("--dry")
+    assert look.exit_code == 0
+    assert "2 file(s); qwen is hot: it restarts\n  /etc/a\n  /etc/b\n" in look.stdout
+    site.ends = True
+    assert "qwen is hot: it ends, for it was not there then" in site.back("--dry").stdout
+    unanswered_question = site.back()
+    assert unanswered_question.exit_code == 2 and "--yes returns" in unanswered_question.stderr
     assert site.commands == [] and lockfile.load(site.lock) == SECOND
 
 
 def test_a_first_host_that_refuses_leaves_all_as_it_was(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.code = 1
     result = pair.back("--yes")
     assert result.exit_code == 1
@@ -215,8 +203,6 @@ def test_a_first_host_that_refuses_leaves_all_as_it_was(pair: Site) -> None:
 def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it(
     pair: Site,
 ) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.fails = "spark2"
     result = pair.back("--yes")
     assert result.exit_code == 1
@@ -228,99 +214,68 @@ def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it
     assert lockfile.load(pair.lock) == SECOND
 
 
-def test_a_foreign_file_on_any_host_is_known_before_the_first_change(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
+def test_an_obstacle_on_any_host_is_known_before_the_first_change(pair: Site) -> None:
     pair.foreign["spark2"] = "not made by Lockstep: /etc/a; nothing was changed"
     for options in ((), ("--dry",), ("--yes",)):
         result = pair.back(*options)
         assert result.exit_code == 2 and "spark2: not made by Lockstep: /etc/a" in result.stderr
-    assert pair.commands == []
-
-
-def test_a_hot_model_that_was_not_there_then_ends(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    site.hot["spark1"], site.ends = ("more", ""), True
-    assert "more is hot: it ends, for it was not there then" in site.back("--dry").stdout
+    pair.foreign.clear()
+    pair.journals["spark2"] = "0" * 16
+    result = pair.back("--yes")
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "spark2" in message and "copy some.lock.previous.yaml over the lock" in message
+    assert pair.commands == [] and lockfile.load(pair.lock) == SECOND
 
 
 def test_a_cluster_s_model_is_hot_again_when_all_its_members_have_returned(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.hot = {name: ("qwen", "both") for name in ("spark1", "spark2")}
     pair.code = 4
     assert pair.back("--yes").exit_code == 0
-    assert [(name, argv[-1]) for name, argv in pair.commands] == [
-        ("spark1", "back"),
-        ("spark2", "back"),
-        ("spark1", "qwen"),
-    ]
-
-
-def test_a_journal_that_leads_elsewhere_is_refused(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    site.journals["spark1"] = "0" * 16
-    result = site.back("--yes")
-    assert result.exit_code == 2
-    message = " ".join(result.stderr.split())
-    assert "spark1" in message and "copy some.lock.previous.yaml over the lock" in message
-    assert site.commands == [] and lockfile.load(site.lock) == SECOND
+    commands = [(name, argv[-1]) for name, argv in pair.commands]
+    assert commands == [("spark1", "back"), ("spark2", "back"), ("spark1", "qwen")]
 
 
 def test_a_host_that_came_since_stays(site: Site) -> None:
-    site.deploy(FIRST)
     site.write_inventory(hosts=("spark1", "spark2"))
-    site.deploy(SECOND)
+    site.deploy(THIRD)
     result = site.back("--yes")
     assert result.exit_code == 0, result.output
     assert site.returned_hosts == ["spark1"]
     assert "spark2: was not in that deploy, and stays as it is" in result.stdout
 
 
-def test_without_a_deploy_to_return_to_nothing_is_done(site: Site) -> None:
-    site.deploy(FIRST, "spark1")
-    first = site.back("--yes")
-    site.deploy(FIRST)
-    second = site.back("--yes")
-    for result, name in ((first, "deployed"), (second, "previous")):
+def test_without_a_deploy_to_return_to_nothing_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, monkeypatch)
+    for names, absent in ((("spark1",), "deployed"), ((), "previous")):
+        site.deploy(FIRST, *names)
+        result = site.back("--yes")
         assert result.exit_code == 2
         message = " ".join(result.stderr.split())
-        assert f"there is no deploy to return to; found no some.lock.{name}.yaml" in message
+        assert f"there is no deploy to return to; found no some.lock.{absent}.yaml" in message
     assert site.commands == []
 
 
-@pytest.mark.parametrize(
-    ("words", "more"), [(("--data", "return"), []), (("--data", "keep"), ["--keep-data"])]
-)
+@pytest.mark.parametrize(("choice", "words"), [("return", []), ("keep", ["--keep-data"])])
 def test_open_webuis_data_return_where_that_is_wanted(
-    site: Site, words: tuple[str, ...], more: list[str]
+    site: Site, monkeypatch: pytest.MonkeyPatch, choice: str, words: list[str]
 ) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
     site.copies = [Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)]
     refusal = site.back("--yes")
     assert refusal.exit_code == 2 and "--data return" in refusal.stderr and not site.commands
-    result = site.back("--yes", *words)
+    result = site.back("--yes", "--data", choice)
     assert result.exit_code == 0, result.output
     assert "2 chat(s) that were begun or continued since are not in it" in result.stdout
-    assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *more]]
-
-
-@pytest.mark.parametrize(("is_agreed", "words"), [(True, ()), (False, ("--keep-data",))])
-def test_a_no_to_the_older_data_keeps_the_present_ones(
-    site: Site, monkeypatch: pytest.MonkeyPatch, is_agreed: bool, words: tuple[str, ...]
-) -> None:
-    copy = Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)
+    assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *words]]
+    # A person at a terminal is asked.
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr(rollback, "confirm", lambda _: is_agreed)
-    assert rollback._data_words([copy], None) == words
+    monkeypatch.setattr(rollback, "confirm", lambda _: choice == "return")
+    assert list(rollback._data_words(site.copies, None)) == words
 
 
 def test_a_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
     site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
     result = site.back("--yes")
     assert result.exit_code == 1

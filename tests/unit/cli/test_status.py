@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import signal
@@ -84,17 +83,20 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SILENT_S", 180.0)
 
 
-def test_every_spark_is_in_one_screen(inventory: Path) -> None:
+def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
     result = run(inventory)
     assert result.exit_code == 0
     text = " ".join(result.output.split())
     assert text.startswith("spark-1 qwen hot since ") and " spark-2 qwen hot since " in text
     assert text.count("(3 h 5 min), 57.0 tok/s, 3 requests") == 2
     assert max(map(len, result.output.splitlines())) <= 80
-    calls = (inventory.parent / "bin/calls").read_text().splitlines()
-    assert sorted(calls) == [
+    calls = inventory.parent / "bin/calls"
+    assert sorted(calls.read_text().splitlines()) == [
         f"{name} /data/scripts/llm/switch.sh status --follow" for name in ("spark-1", "spark-2")
     ]
+    calls.unlink()
+    result = run(inventory, "--limit", "spark-2")
+    assert result.exit_code == 0 and "spark-1" not in result.output + calls.read_text()
 
 
 def test_a_silent_spark_is_said_and_the_other_is_shown(
@@ -114,32 +116,27 @@ def test_a_silent_spark_is_said_and_the_other_is_shown(
     assert "silent: no answer " in result.output and "qwen hot since" in result.output
 
 
-def test_no_connection_is_said_with_its_reason(inventory: Path) -> None:
-    result = run(inventory, second="echo 'ssh: connect to host spark-2: No route' >&2; exit 255")
-    assert result.exit_code == 2
-    words = " ".join(result.output.split())
-    assert "silent: no connection: ssh: connect to host spark-2: No route" in words
+NO_ROUTE = "ssh: connect to host spark-2: No route"
+NO_SCRIPT = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
 
 
-def test_a_host_that_nobody_deployed_to_is_said_to_be_that(inventory: Path) -> None:
-    message = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
-    result = run(inventory, second=f"echo '{message}' >&2; exit 127")
-    assert result.exit_code == 1 and "silent" not in result.output
-    words = " ".join(result.output.split())
-    assert "spark-2 not deployed yet → lockstep deploy" in words
-    result = run(inventory, second="echo 'sh: another: not found' >&2; exit 127")
-    assert result.exit_code == 2 and "silent: sh: another: not found" in result.output
-
-
-def test_a_broken_rule_ends_with_1(inventory: Path) -> None:
-    result = run(inventory, second=answers(problems=["2 engines at once: a, b"]))
-    assert result.exit_code == 1 and "BROKEN 2 engines at once: a, b" in result.output
-
-
-def test_limit_leaves_the_others_alone(inventory: Path) -> None:
-    result = run(inventory, "--limit", "spark-2")
-    assert result.exit_code == 0 and "spark-1" not in result.output
-    assert "spark-1" not in (inventory.parent / "bin/calls").read_text()
+@pytest.mark.parametrize(
+    ("second", "code", "message"),
+    [
+        (f"echo '{NO_ROUTE}' >&2; exit 255", 2, f"silent: no connection: {NO_ROUTE}"),
+        (f"echo '{NO_SCRIPT}' >&2; exit 127", 1, "spark-2 not deployed yet → lockstep deploy"),
+        ("echo 'sh: another: not found' >&2; exit 127", 2, "silent: sh: another: not found"),
+        (answers(problems=["2 engines: a, b"]), 1, "BROKEN 2 engines: a, b"),
+    ],
+    ids=["no connection", "not deployed", "another program", "a broken rule"],
+)
+def test_a_spark_that_does_not_serve_is_said_with_the_reason(
+    inventory: Path, second: str, code: int, message: str
+) -> None:
+    result = run(inventory, second=second)
+    assert result.exit_code == code
+    assert message in " ".join(result.output.split())
+    assert ("silent" in result.output) is (code == 2)
 
 
 def test_json_has_the_same_facts(inventory: Path) -> None:
@@ -197,24 +194,16 @@ def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
     assert "GPU 88 °C, held down by thermal slow-down" in text
 
 
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        ({"hot": None}, "no model hot"),
-        ({"engine": None, "gpu": None, "disk": None, "switches": []}, "memory 41.2 of 121.7"),
-        ({"engine": {"tok_s": None, "requests": 1}}, "min), 1 request\n"),
-    ],
-)
-def test_what_cannot_be_told_is_left_out(more: dict[str, Any], text: str) -> None:
-    assert text in screen_text(**more)
-
-
-def test_the_last_diff_is_counted_with_its_age() -> None:
-    differences = [{"severity": "warning"}, {"severity": "note"}, {"severity": "note"}]
-    diff = {"at": NOW - 7200, "differences": differences, "more": 0, "unknown": []}
-    assert "drift 2 h 0 min ago: 1 warning, 2 note" in screen_text(diff=diff)
-    # An untouched Spark beside one that was wiped has nothing wrong.
-    other_diff = copy.deepcopy(diff) | {"differences": 3 * [{"severity": "differs"}]}
-    assert "drift 2 h 0 min ago: 3 unlike another Spark" in screen_text(diff=other_diff)
-    none = copy.deepcopy(diff) | {"differences": []}
-    assert "drift 2 h 0 min ago: none" in screen_text(diff=none)
+def test_facts_that_cannot_be_told_are_left_out_and_the_last_diff_is_counted() -> None:
+    assert "no model hot" in screen_text(hot=None)
+    assert "memory 41.2 of 121.7" in screen_text(engine=None, gpu=None, disk=None, switches=[])
+    assert "min), 1 request\n" in screen_text(engine={"tok_s": None, "requests": 1})
+    for severities, text in (
+        (["warning", "note", "note"], "1 warning, 2 note"),
+        # An untouched Spark beside one that was wiped has nothing wrong.
+        (3 * ["differs"], "3 unlike another Spark"),
+        ([], "none"),
+    ):
+        differences = [{"severity": severity} for severity in severities]
+        diff = {"at": NOW - 7200, "differences": differences, "more": 0, "unknown": []}
+        assert f"drift 2 h 0 min ago: {text}" in screen_text(diff=diff)

@@ -51,23 +51,26 @@ def test_where_it_is_open_that_is_its_address(tmp_path: Path, gateway: str, url:
     assert offer.authority is ("own" in gateway)
 
 
-def test_the_tunnel_is_by_the_port_that_ssh_has_there(tmp_path: Path) -> None:
+def test_a_tunnel_is_by_the_port_that_ssh_has_there_and_loopback_may_ask_for_keys(
+    tmp_path: Path,
+) -> None:
     offer = host_offer(tmp_path, more='{"ssh_port": 2222}')
     assert offer.tunnel == "ssh -p 2222 anna@spark-1 -N -L 8090:127.0.0.1:8090"
-
-
-def test_keys_that_loopback_asks_for_are_said(tmp_path: Path) -> None:
     more = '{"gateway": {"local_keys": True}, "webui": {"enabled": False}}'
     assert host_offer(tmp_path, more=more).has_key
 
 
 def test_context_is_the_least_of_recipe_and_fallback(tmp_path: Path) -> None:
-    models = {model.name: model for model in host_offer(tmp_path).models}
+    offer = host_offer(tmp_path)
+    models = {model.name: model for model in offer.models}
     assert list(models) == ["auto", "qwen", "mistral", "mistral-vllm"]
     assert (models["qwen"].context, models["qwen"].output) == (262144, 32768)
     assert (models["mistral"].context, models["mistral"].output) == (32768, 8192)
     # A fallback that does not see is the exception.
     assert models["qwen"].images and models["auto"].images
+    # Another model may come first.
+    names = [model.name for model in offer.preferring("mistral").chat]
+    assert names == ["mistral", "auto", "qwen", "mistral-vllm"]
 
 
 @pytest.mark.parametrize(
@@ -82,36 +85,19 @@ def test_auto_has_the_least_context_that_an_agent_can_use(
     two = '{"gateway": {"peers": ("spark-1",)}}'
     offer = host_offer(tmp_path, more=more, two=two, model=repr(model_data))
     assert offer.models[0].context == least
-
-
-def test_without_a_model_for_agents_auto_has_the_least_of_all(tmp_path: Path) -> None:
-    model = '{"fallback": None, "overrides": {"max_model_len": 65536}}'
-    assert host_offer(tmp_path, "spark-2", model=model).models[0].context == 65536
+    # Models of peers are offered, too.
+    assert offer.models[-1].name == "big"
 
 
 def test_aliases_and_overrides_count(tmp_path: Path) -> None:
-    model = '{"aliases": ("gpt-x",), "overrides": {"max_model_len": 65536}}'
-    models = {
-        offered_model.name: offered_model
-        for offered_model in host_offer(tmp_path, "spark-2", model=model).models
-    }
-    assert list(models) == ["auto", "big", "gpt-x"]
-    assert (models["gpt-x"].model_name, models["gpt-x"].context) == ("big", 65536)
-
-
-def test_models_of_peers_are_offered_too(tmp_path: Path) -> None:
-    assert "big" not in [model.name for model in host_offer(tmp_path).models]
-    peers = [f'{{"gateway": {{"peers": ("spark-{number}",)}}}}' for number in (2, 1)]
-    with_peers = host_offer(tmp_path, more=peers[0], two=peers[1])
-    assert [model.name for model in with_peers.models][-1] == "big"
+    model = '{"fallback": None, "aliases": ("gpt-x",), "overrides": {"max_model_len": 65536}}'
+    offer = host_offer(tmp_path, "spark-2", model=model)
+    rows = [(model.name, model.model_name, model.context) for model in offer.models]
+    # Without a model for agents `auto` has the least of all.
+    assert rows == [("auto", "auto", 65536), ("big", "big", 65536), ("gpt-x", "big", 65536)]
 
 
 def test_clients_wait_longer_than_the_slowest_start(tmp_path: Path) -> None:
     assert host_offer(tmp_path).wait_s == 1800 + 1800
     slow = host_offer(tmp_path, "spark-2", model='{"start_timeout_s": 7200}')
     assert slow.wait_s == 7200 + 1800
-
-
-def test_another_model_may_come_first(tmp_path: Path) -> None:
-    names = [model.name for model in host_offer(tmp_path).preferring("mistral").chat]
-    assert names == ["mistral", "auto", "qwen", "mistral-vllm"]

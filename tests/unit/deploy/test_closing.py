@@ -7,13 +7,6 @@ import pytest
 from lockstep.deploy.closing import unexplained_end
 from lockstep.deploy.course import Course
 
-UNREACHED = [
-    "--> Connecting to hosts...",
-    "[spark-1.invalid] Could not resolve hostname: Name or service not known",
-    "--> pyinfra error: No hosts remaining!",
-]
-
-
 OFF = "[spark-1] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.9)"
 
 
@@ -21,19 +14,17 @@ OFF = "[spark-1] Could not connect ([Errno None] Unable to connect to port 22 on
     ("line", "remedy"),
     [
         (
-            UNREACHED[1],
+            "[spark-1.invalid] Could not resolve hostname: Name or service not known",
             "The host is off, or its address is wrong.",
         ),
         (OFF, "The host is off, or its address is wrong."),
-        (
-            "[spark-1] Authentication error (no key)",
-            "Remedy: log in to the host by `ssh`",
-        ),
+        ("[spark-1] Authentication error (no key)", "Remedy: log in to the host by `ssh`"),
         ("[spark-1] SSH host key error (Host key does not match)", "Remedy: log in to the host by"),
     ],
 )
 def test_hosts_that_are_not_reached_are_named_and_the_remedy(line: str, remedy: str) -> None:
-    first, last = unexplained_end(Course(0.0), [UNREACHED[0], line, UNREACHED[2]])
+    lines = ["--> Connecting to hosts...", line, "--> pyinfra error: No hosts remaining!"]
+    first, last = unexplained_end(Course(0.0), lines)
     assert first == line.replace("[Errno None] ", "")
     assert last.startswith(remedy)
 

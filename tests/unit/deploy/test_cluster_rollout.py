@@ -28,31 +28,21 @@ class Hosts:
 def test_a_model_that_serves_stays() -> None:
     rollout, hosts = ClusterRollout("glm"), Hosts()
     assert rollout.bring_up("spark-1", MEMBERS, hosts) == []
-    assert hosts.steps == [
-        ("spark-1", "up", ""),
-    ]
+    assert hosts.steps == [("spark-1", "up", "")]
     assert rollout.is_serving()
 
 
 def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after() -> None:
     rollout, hosts = ClusterRollout("glm"), Hosts(("spark-2", "up"))
-    assert rollout.bring_up("spark-2", MEMBERS, hosts) == [
-        WHY,
-        "glm is hot again on all members, as it was before",
-    ]
+    again = "glm is hot again on all members, as it was before"
+    assert rollout.bring_up("spark-2", MEMBERS, hosts) == [WHY, again]
     assert hosts.steps == [
-        ("spark-2", "up", ""),
-        ("spark-2", "down", ""),
-        ("spark-1", "ended", WHY),
-        ("spark-2", "ended", WHY),
-        ("spark-2", "again", ""),
+        *(("spark-2", "up", ""), ("spark-2", "down", "")),
+        *(("spark-1", "ended", WHY), ("spark-2", "ended", WHY), ("spark-2", "again", "")),
     ]
     assert not rollout.is_serving()
-
-
-def test_a_member_that_does_not_return_keeps_no_other_from_it_and_is_named() -> None:
-    failures = ("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again")
-    hosts = Hosts(*failures)
+    # A member that does not return keeps no other from it, and is named.
+    hosts = Hosts(("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again"))
     assert ClusterRollout("glm").bring_up("spark-1", MEMBERS, hosts) == [
         WHY,
         "spark-1 did not return to what there was",

@@ -63,9 +63,6 @@ def test_a_wiped_host_gets_weights_images_and_keys_from_its_peer_and_says_what_i
     assert "internet" not in lines[2]
     assert any(line.startswith("  from spark1: ") and "authority" in line for line in lines)
     assert lines[-1] == "  chats: Open WebUI begins without any; no backup of them lies elsewhere"
-
-
-def test_the_place_of_its_backups_is_named() -> None:
     backup = {"enabled": True, "to": ("sftp:anna@nas.local:/volume1",)}
     named_hosts = hosts(full="spark1", backup=backup)
     named_hosts["spark2"] = replace(named_hosts["spark2"], was_deployed=True)
@@ -75,11 +72,8 @@ def test_the_place_of_its_backups_is_named() -> None:
     )
 
 
-def test_nothing_is_said_of_a_host_that_has_something() -> None:
-    named_hosts = {name: replace(host, empty=False) for name, host in hosts().items()}
-    assert lines_of(named_hosts) == []
-
-
-def test_a_host_that_copies_from_nobody_fetches_all_itself() -> None:
+def test_a_host_that_copies_from_nobody_fetches_all_itself_and_a_full_one_nothing() -> None:
     named_hosts = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
     assert "from spark1" not in lines_of(named_hosts)[1]
+    named_hosts = {name: replace(host, empty=False) for name, host in named_hosts.items()}
+    assert lines_of(named_hosts) == []

@@ -27,6 +27,10 @@ esac
 ASKS = "echo 'sudo: a password is required' >&2; exit 1"
 
 
+def disks_with(free: int) -> dict[str, Any]:
+    return {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
+
+
 def spark_readiness(
     folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any
 ) -> Readiness:
@@ -79,7 +83,7 @@ def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
 def test_without_sudo_the_machine_is_judged_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disks = {path: {"device": 1, "free": 30 * GIB} for path in healthy(PLAN, 0)["disks"]}
+    disks = disks_with(30 * GIB)
     # Docker does not answer an account without rights.
     readiness = spark_readiness(
         tmp_path, monkeypatch, ASKS, disks=disks, docker={"fault": "denied"}
@@ -92,26 +96,17 @@ def test_without_sudo_the_machine_is_judged_all_the_same(
     assert "30.0 GiB free" in readiness.findings[0].message
 
 
-def test_the_disk_must_hold_the_models_before_there_is_a_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = sum(item.size or 0 for item in MODELS)
-    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
-    disks = {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
-    assert [item.code for item in spark_readiness(tmp_path, monkeypatch, disks=disks).findings] == [
-        "disk-short"
-    ]
-
-
-def test_another_architecture_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (finding,) = spark_readiness(tmp_path, monkeypatch, architecture="x86_64").findings
-    assert (finding.severity, finding.message) == ("warning", "it is x86_64, expected aarch64")
-
-
 def test_preflight_itself_speaks_of_what_stands_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     updates = {"once": {"state": "enabled", "running": True, "done": False}}
-    update_facts = {**updates, "daily": [], "holder": None}
-    (finding,) = spark_readiness(tmp_path, monkeypatch, updates=update_facts).findings
-    assert finding.code == "upgrade-pending"
+    # The disk must hold the models before there is a lock.
+    size = sum(item.size or 0 for item in MODELS)
+    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
+    for facts, code, severity in (
+        ({"updates": {**updates, "daily": [], "holder": None}}, "upgrade-pending", "warning"),
+        ({"disks": disks_with(free)}, "disk-short", "error"),
+        ({"architecture": "x86_64"}, "architecture", "warning"),
+    ):
+        (finding,) = spark_readiness(tmp_path, monkeypatch, **facts).findings
+        assert (finding.code, finding.severity) == (code, severity)

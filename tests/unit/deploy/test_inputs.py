@@ -26,14 +26,10 @@ def test_a_key_of_several_hosts_is_named_once_with_the_file_that_gives_it() -> N
 
 def test_a_host_that_came_or_went_is_named() -> None:
     first, two = spark("spark1"), spark("spark2")
-    came = input_changes(earlier_inputs(first), [first, two], {}, "site.py")  # type: ignore[arg-type]
-    went = input_changes(earlier_inputs(first, two), [first], {}, "site.py")  # type: ignore[arg-type]
-    assert [(change.key, change.old, change.hosts) for change in came] == [
-        ("host", "none", ("spark2",))
-    ]
-    assert [(change.key, change.new, change.hosts) for change in went] == [
-        ("host", "none", ("spark2",))
-    ]
+    (arrival,) = input_changes(earlier_inputs(first), [first, two], {}, "site.py")  # type: ignore[arg-type]
+    assert (arrival.key, arrival.old, arrival.hosts) == ("host", "none", ("spark2",))
+    (leaving,) = input_changes(earlier_inputs(first, two), [first], {}, "site.py")  # type: ignore[arg-type]
+    assert (leaving.key, leaving.new, leaving.hosts) == ("host", "none", ("spark2",))
 
 
 def test_a_recipe_that_was_edited_is_named() -> None:
@@ -63,12 +59,11 @@ def test_a_model_that_came_or_went_is_one_key() -> None:
     went = input_changes(earlier_inputs(first), [two], {}, "site.py")  # type: ignore[arg-type]
     came = input_changes(earlier_inputs(two), [first], {}, "site.py")  # type: ignore[arg-type]
     key = f"models.{removed_name}"
-    assert [
-        (change.key, change.old, change.new) for change in went if removed_name in change.key
-    ] == [(key, "in the inventory", "none")]
-    assert [
-        (change.key, change.old, change.new) for change in came if removed_name in change.key
-    ] == [(key, "none", "in the inventory")]
+    changes = [change for change in (*went, *came) if removed_name in change.key]
+    assert [(change.key, change.old, change.new) for change in changes] == [
+        (key, "in the inventory", "none"),
+        (key, "none", "in the inventory"),
+    ]
     assert not [change for change in (*went, *came) if change.key.startswith("recipe ")]
 
 

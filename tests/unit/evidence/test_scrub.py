@@ -109,8 +109,7 @@ def test_what_an_owner_is_asked_for_stays(text: str) -> None:
 
 
 def test_hosts_and_people_can_still_be_told_apart() -> None:
-    own = {plan.name: answer()["answers"]["identifying_words"] for plan in PLANS[:1]}
-    names = known_words(HOSTS, own)
+    names = known_words(HOSTS, {PLANS[0].name: answer()["answers"]["identifying_words"]})
     text = (
         "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
         " nas.attic.example, proxy.attic.example, 1794824001337, To Be Filled By O.E.M."
@@ -119,9 +118,7 @@ def test_hosts_and_people_can_still_be_told_apart() -> None:
         "spark-A spark-A.: account-1 (account-1) as account-2@spark-A, spark-B,"
         " [host], [host], [serial], To Be Filled By O.E.M."
     )
-
-
-def test_a_name_that_is_a_word_of_the_page_does_not_make_it_unreadable() -> None:
+    # A name that is a word of the page does not make it unreadable.
     own = {"hosts": ["spark"], "accounts": [["nvidia", "", "nvidia"]]}
     names = known_words(HOSTS[:1], {PLANS[0].name: own})
     text = "nvidia-smi of dgx-spark-ota-update-meta, /home/nvidia/x"

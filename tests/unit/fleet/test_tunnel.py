@@ -44,15 +44,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_the_hosts_own_port_is_taken_here_where_it_is_free(ssh_arguments: Path) -> None:
+def test_the_hosts_own_port_is_taken_here_where_it_is_free_and_else_another(
+    ssh_arguments: Path,
+) -> None:
     port = free_port()
     with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
         assert connection.urls == (f"http://127.0.0.1:{port}",)
         connection.check()
     assert f"-L 127.0.0.1:{port}:127.0.0.1:{port}" in ssh_arguments.read_text()
-
-
-def test_another_port_is_taken_where_that_one_is_not_free(ssh_arguments: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:

@@ -54,12 +54,9 @@ def test_what_a_killed_test_process_has_started_ends() -> None:
     until(lambda: not any(map(is_running, paths)), "nothing is left")
 
 
-def test_what_is_left_at_its_end_ends_with_it() -> None:
+def test_what_is_left_at_its_end_ends_with_it_without_the_mark(monkeypatch) -> None:
     process, paths = start_test_process()
     process.communicate()
     assert not any(map(is_running, paths))
-
-
-def test_what_may_outlive_it_has_no_mark(monkeypatch) -> None:
     monkeypatch.setenv(left_behind.NAME, "mark")
     assert left_behind.NAME not in left_behind.outside()

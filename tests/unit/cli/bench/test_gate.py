@@ -36,23 +36,19 @@ def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
     )
 
 
-@pytest.mark.parametrize(("code", "worst"), [(0, 0), (1, 1), (2, 2), (77, 2)])
-def test_one_line_per_host_and_the_worst_code(tmp_path: Path, code: int, worst: int) -> None:
-    result = run(tmp_path, code=code)
-    assert result.exit_code == worst
-    assert result.output.splitlines() == [
-        "spark-1.local  qwen: 71.5 tok/s (65.5 to 77.8)",
-        "spark-2.local  qwen: 12.5 tok/s",
-    ]
-
-
-def test_where_sudo_asks_for_a_password_nothing_is_below_its_minimum(tmp_path: Path) -> None:
+def test_one_line_per_host_and_the_worst_code(tmp_path: Path) -> None:
+    for code, worst in ((0, 0), (1, 1), (2, 2), (77, 2)):
+        result = run(tmp_path, code=code)
+        assert result.exit_code == worst
+        assert result.output.splitlines() == [
+            "spark-1.local  qwen: 71.5 tok/s (65.5 to 77.8)",
+            "spark-2.local  qwen: 12.5 tok/s",
+        ]
+    # Where sudo asks for a password nothing is below its minimum.
     result = run(tmp_path, second="echo sudo: a password is required >&2; exit 1")
     assert result.exit_code == 2
-    assert (
-        "spark-2.local  sudo: a password is required. Let the account use sudo without a password"
-        in result.output
-    )
+    message = "sudo: a password is required. Let the account use sudo without a password"
+    assert f"spark-2.local  {message}" in result.output
 
 
 def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
@@ -68,11 +64,9 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
     [
         ({}, "models.qwen.minimum demands nothing; found {}; allowed: "),
         ({"decode_tok_s": 0}, "decode_tok_s is no speed"),
-        ({"decode_tok_s": "fast"}, "must be a number"),
         ({"not_below": "0.9"}, "not_below is no share"),
         ({"not_below": "0 %"}, "not_below is no share"),
         ({"not_below": "120 %"}, "not_below is no share"),
-        ({"decode": 29}, "unknown key 'decode'"),
     ],
 )
 def test_a_minimum_that_means_nothing_is_refused(
@@ -81,9 +75,6 @@ def test_a_minimum_that_means_nothing_is_refused(
     result = CliRunner().invoke(main, ["plan", "-i", str(sparks(tmp_path, **minimum))])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
-
-
-def test_a_minimum_is_a_share_or_a_speed() -> None:
     assert Minimum(not_below="90 %").share == 0.9
     assert Minimum(not_below="92.5%").share == 0.925
     assert Minimum(decode_tok_s=29.0).share is None

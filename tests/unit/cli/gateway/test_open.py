@@ -22,8 +22,6 @@ from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import Tunnel
 
 GATEWAY: dict[str, Any] = {"gateway": {"bind": "0.0.0.0", "tls": "own"}}
-OPEN: dict[str, Any] = {**GATEWAY, "webui": {"bind": "0.0.0.0"}}
-TRUST = "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)"
 
 
 def run(folder: Path, *words: str, **more: Any) -> Result:
@@ -83,7 +81,7 @@ def test_print_opens_nothing_and_says_how(tmp_path: Path, tunnels: list[Any]) ->
 
 
 def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, tunnels: list[Any]) -> None:
-    result = run(tmp_path, "--limit", "spark-1", **OPEN)
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "0.0.0.0"})
     assert result.exit_code == 0 and tunnels == []
     assert result.output.splitlines() == [
         "spark-1",
@@ -92,8 +90,15 @@ def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, tunnels: list
         "  API   https://spark-1:8443/v1",
         f"  key   `lockstep key add NAME -i {tmp_path}/sparks.py` makes one for a person, and "
         "shows it once",
-        TRUST,
+        "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)",
     ]
+    # The page stays where it is beside a chat that they do not reach.
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY)
+    assert result.output.splitlines()[1:3] == [
+        "  page  https://spark-1:8443",
+        "  chat  http://127.0.0.1:8080",
+    ]
+    assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]
 
 
 def test_one_that_cannot_be_reached_does_not_keep_the_other(
@@ -141,14 +146,3 @@ def test_only_an_answer_counts_as_one() -> None:
         threading.Thread(target=server.handle_request, daemon=True).start()
         assert not module._answers(url)
     assert not module._answers(url) and not module._answers(url.replace("http", "https"))
-
-
-def test_a_page_that_others_reach_stays_where_it_is_beside_a_chat_that_they_do_not(
-    tmp_path: Path, tunnels: list[Any]
-) -> None:
-    result = run(tmp_path, "--limit", "spark-1", **GATEWAY)
-    assert result.output.splitlines()[1:3] == [
-        "  page  https://spark-1:8443",
-        "  chat  http://127.0.0.1:8080",
-    ]
-    assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]

@@ -45,14 +45,11 @@ def test_one_that_did_not_is_a_finding_with_a_remedy(inventory: Path) -> None:
     assert data["spark-1.local"]["receivers"]["2-webhook"] == ""
 
 
-def test_a_spark_without_an_answer_cannot_be_told(inventory: Path) -> None:
-    result = run(inventory, "echo 'Alertmanager at port 9093: refused' >&2; exit 2")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "spark-1.local: Alertmanager at port 9093: refused" in result.stderr
-
-
-def test_a_spark_that_tells_nobody_is_wrong_use(inventory: Path) -> None:
+def test_a_spark_that_tells_nobody_or_does_not_answer_is_named(inventory: Path) -> None:
     result = run(inventory, "exit 1", "spark-2.local")
     assert result.exit_code == 2
     assert "nobody is told of alerts; found spark-2.local" in " ".join(result.output.split())
     assert not (inventory.parent / "bin/asked").exists()
+    result = run(inventory, "echo 'Alertmanager at port 9093: refused' >&2; exit 2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "spark-1.local: Alertmanager at port 9093: refused" in result.stderr
