@@ -18,14 +18,12 @@ ACCEPTED = osi_approved(CATALOGUE)
 @pytest.mark.parametrize(
     ("licence", "judgement"),
     [
-        ("Apache-2.0", "accepted"),
         ("apache-2.0", "accepted"),
         ("MIT", "accepted"),
         ("MIT AND CC-BY-NC-4.0", "refused"),
         ("CC-BY-NC-4.0", "refused"),
         ("LicenseRef-NVIDIA-Nemotron-Open-Model-License", "refused"),
         ("other", "unknown"),
-        ("", "unknown"),
         (None, "unknown"),
     ],
 )

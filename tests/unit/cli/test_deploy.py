@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_deploy(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[Any], *words: str
-) -> Result:
-    """The end of `lockstep deploy WORDS` when the deploy prints this."""
-    argv = a_run.argv(folder, messages)
-    monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
-    return CliRunner().invoke(main, ["deploy", "-i", "spark.py", *words])
+Deploy = Callable[..., Result]
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
+    """Gives the end of `lockstep deploy WORDS` when the deploy prints these messages."""
+
+    def run_deploy(messages: list[Any], *words: str) -> Result:
+        argv = a_run.argv(folder, messages)
+        monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
+        return CliRunner().invoke(main, ["deploy", "-i", "spark.py", *words])
+
+    return run_deploy
 
 
 def lines(result: Result) -> list[str]:
@@ -56,9 +63,7 @@ def lines(result: Result) -> list[str]:
     return [re.sub(r"\b\d:\d\d\b", "0:00", line) for line in body]
 
 
-def test_a_run_says_what_is_empty_what_changed_and_what_to_open(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> None:
     done = good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")
     messages = [
         events.RunStart(["spark1", "spark2"]),
@@ -70,7 +75,7 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(
         *step("Gateway | Write the gateway", ["spark2"]),
         events.Over([done]),
     ]
-    first, *more, last = lines(run_deploy(folder, monkeypatch, messages))
+    first, *more, last = lines(run(messages))
     assert first.startswith("spark2 was deployed to before, and nothing of it is there")
     assert more[:3] == [
         "  weights: 68.0 GB, 1 from spark1",
@@ -84,9 +89,7 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(
     )
 
 
-def test_a_failure_shows_step_host_last_lines_and_remedy(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_shows_step_host_last_lines_and_remedy(run: Deploy) -> None:
     messages = [
         "    [spark3] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.3)",
         *("    [spark4] Authentication error (no key)", events.RunStart(["spark1", "spark2"])),
@@ -105,7 +108,7 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(
         ),
         1,
     ]
-    result = run_deploy(folder, monkeypatch, messages)
+    result = run(messages)
     assert result.exit_code == 1
     assert lines(result)[1:] == [
         "FAILED  spark1: Base | Install packages",
@@ -138,9 +141,9 @@ TABLE = " spark1  error  disk: 12 GiB free\n                -> free some\n\nMend
     ids=["a refusal", "wrong data", "no such host", "a fault of ours"],
 )
 def test_a_run_that_did_not_begin_shows_why(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[Any], code: int, text: str
+    run: Deploy, messages: list[Any], code: int, text: str
 ) -> None:
-    result = run_deploy(folder, monkeypatch, messages)
+    result = run(messages)
     assert result.exit_code == code
     assert text in result.output
     assert "Traceback" not in result.output
@@ -150,12 +153,12 @@ def test_a_run_that_did_not_begin_shows_why(
     ("words", "answer", "code"), [(["--yes"], "answered true", 0), ([], "answered false", 1)]
 )
 def test_what_it_interrupts_is_said_first_and_needs_a_yes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: str, code: int
+    folder: Path, run: Deploy, words: list[str], answer: str, code: int
 ) -> None:
     interruption = events.Interrupts("spark2", "old", again=False)
     end = OVER if words else events.RunRefusal("Nobody agreed to it.")
     messages = [events.RunStart(["spark1"]), QWEN, interruption, events.Ready(), end, code]
-    result = run_deploy(folder, monkeypatch, messages, *words)
+    result = run(messages, *words)
     assert result.exit_code == code
     assert lines(result)[:3] == [
         "This deploy interrupts:",
@@ -166,7 +169,7 @@ def test_what_it_interrupts_is_said_first_and_needs_a_yes(
 
 
 def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, run: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     would = {
         "Base | Install packages": ["spark2"],
@@ -177,7 +180,7 @@ def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
     over = events.Over([HostOutcome("spark1", news=["a port is closed"])], [], would)
     messages = [events.RunStart(["spark1", "spark2"]), QWEN, over]
     monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (), ()))
-    result = run_deploy(folder, monkeypatch, messages, "--dry")
+    result = run(messages, "--dry")
     assert result.exit_code == 0
     assert result.output.splitlines()[:2] == ["", "0 error(s), 0 warning(s), 0 waived"]
     assert result.output.splitlines()[3:] == [
@@ -193,7 +196,7 @@ def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
         "The files are named in the log; --diff shows what differs in them.",
     ]
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "later"))
-    result = run_deploy(folder, monkeypatch, messages, "--dry", "--keep-hot")
+    result = run(messages, "--dry", "--keep-hot")
     assert result.output.splitlines()[3:7] == [
         "would  spark2: Install packages",
         "would  spark1: Fetch and verify weights",
@@ -202,7 +205,7 @@ def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
     ]
     finding = Finding("gpu-memory-short", "error", "spark1: qwen", "it does not fit", "Bind less.")
     monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (finding,), ()))
-    result = run_deploy(folder, monkeypatch, messages, "--dry")
+    result = run(messages, "--dry")
     assert result.exit_code == 1
     # No host was asked.
     assert "it does not fit" in result.output and "Lockstep · " not in result.output

@@ -86,15 +86,15 @@ def test_of_files_that_cannot_all_be_written_none_stays(
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("existing_file", ["inventory.py", "deploy.py", "config.py", "recipes"])
-def test_nothing_is_replaced(existing_file: str, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    folder.joinpath(existing_file).symlink_to("nowhere")
-    result = init(folder, "spark-1.local")
-    assert result.exit_code == 2
-    assert f"some of it is there already; found {existing_file}." in " ".join(result.stderr.split())
-    assert [path.name for path in folder.iterdir()] == [existing_file]
+def test_nothing_is_replaced(tmp_path: Path) -> None:
+    for name in ("inventory.py", "deploy.py", "config.py", "recipes"):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.joinpath(name).symlink_to("nowhere")
+        result = init(folder, "spark-1.local")
+        assert result.exit_code == 2
+        assert f"some of it is there already; found {name}." in " ".join(result.stderr.split())
+        assert [path.name for path in folder.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(

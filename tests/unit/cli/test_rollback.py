@@ -84,6 +84,12 @@ class Site:
         if not names:
             lockfile.record_deployed(self.lock, pins, of_hosts)
 
+    def after_two_deploys(self, *hosts: str) -> Site:
+        self.write_inventory(hosts=hosts)
+        self.deploy(FIRST)
+        self.deploy(SECOND)
+        return self
+
     def _read(self, login: Any, name: str, question: Any, **_: Any) -> tuple[Any, str]:
         if name == "deploy_records.differences_from_generation":
             is_newest = self.generations[login.name] == question
@@ -120,20 +126,13 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """One Spark with two deploys."""
-    site = Site(tmp_path, monkeypatch)
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    return site
+    return Site(tmp_path, monkeypatch).after_two_deploys("spark1")
 
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Two Sparks with two deploys."""
-    pair = Site(tmp_path, monkeypatch)
-    pair.write_inventory(hosts=("spark1", "spark2"))
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
-    return pair
+    return Site(tmp_path, monkeypatch).after_two_deploys("spark1", "spark2")
 
 
 def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: Site) -> None:
@@ -149,9 +148,7 @@ def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: 
     assert lockfile.load(pair.lock) == SECOND and len(pair.returned_hosts) == 4
 
 
-def test_from_a_lock_that_no_or_not_every_host_has_only_those_return_that_have_it(
-    pair: Site,
-) -> None:
+def test_from_a_lock_that_not_every_host_has_only_those_return_that_do(pair: Site) -> None:
     lockfile.save(pair.lock, THIRD)
     result = pair.back()
     assert result.exit_code == 0, result.output
@@ -200,9 +197,7 @@ def test_a_first_host_that_refuses_leaves_all_as_it_was(pair: Site) -> None:
     assert lockfile.load(pair.lock) == FIRST
 
 
-def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it(
-    pair: Site,
-) -> None:
+def test_a_host_that_fails_holds_the_others_back_until_a_second_rollback(pair: Site) -> None:
     pair.fails = "spark2"
     result = pair.back("--yes")
     assert result.exit_code == 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from an_inventory import ANNA
@@ -37,22 +35,17 @@ MODEL = {
     **{"wedge": None, "memory_kill": None, "sense": None},
 }
 FACTS: dict[str, Any] = {
+    **dict.fromkeys(("switching", "phase", "last_switch", "last_boot", "boot", "diff")),
     "host": "spark-1",
     "hot": "qwen",
     "models": {"qwen": MODEL, "mistral": {**MODEL, "name": "mistral", "state": "off"}},
     "memory_gib": {"total": 121.7, "available": 41.2, "free": 3.0},
-    "switching": None,
-    "phase": None,
     "problems": [],
-    "last_switch": None,
-    "last_boot": None,
-    "boot": None,
     "at": NOW,
     "engine": {"tok_s": 57.0, "requests": 3},
     "gpu": {"temperature_c": 61.0, "clock_mhz": 2080.0, "power_w": None, "held_down_by": []},
     "disk": {"path": "/data", "total_gib": 3660.0, "free_gib": 2100.0},
     "switches": [{"at": NOW - 11100, "person": "anna", "model": "qwen", "code": 0}],
-    "diff": None,
 }
 
 
@@ -62,13 +55,9 @@ def answers(**more: Any) -> str:
     return f"echo '{line}'; echo '{line}'; exec sleep 60"
 
 
-def ssh(first: str, second: str) -> str:
-    """An ssh that prints these answers."""
-    return SSH.replace("{first}", first).replace("{second}", second)
-
-
-def run(path: Path, *words: str, first: str = answers(), second: str = answers()) -> Result:
-    return invoke_lockstep(path.parent, ssh(first, second), "status", "-i", str(path), *words)
+def run(path: Path, *words: str, second: str = answers()) -> Result:
+    ssh = SSH.replace("{first}", answers()).replace("{second}", second)
+    return invoke_lockstep(path.parent, ssh, "status", "-i", str(path), *words)
 
 
 def screen_text(**more: Any) -> str:
@@ -104,9 +93,7 @@ def test_a_silent_spark_is_said_and_the_other_is_shown(
 ) -> None:
     until = watching.Watching.until
 
-    def wait_for_spark(
-        sparks: watching.Watching, _: object, limit_s: float
-    ) -> dict[str, SparkState]:
+    def wait_for_spark(sparks: watching.Watching, _: object, limit_s: float) -> Any:
         # The time is over when the other one is known, however long that takes here.
         return until(sparks, lambda all_: all_["spark-1"].looks > 1, limit_s)
 
@@ -146,43 +133,27 @@ def test_json_has_the_same_facts(inventory: Path) -> None:
     assert document["spark-2"] == {"facts": None, "fault": "its status ended with 3"}
 
 
-@contextlib.contextmanager
-def status_watch(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """`lockstep status --watch` into a pipe."""
-    variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
-    with start_lockstep(
-        *("status", "-i", str(inventory), "--watch", *words),
-        env=variables,
-        # As a terminal has it, which sends Ctrl-C to all of the group.
-        begin=os.setpgrp,
-        stdout=subprocess.PIPE,
-    ) as watch:
-        assert watch.stdout is not None
-        yield watch, watch.stdout
-
-
-def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
-    with status_watch(inventory, "--json") as (watch, output):
-        states = [json.loads(output.readline()) for _ in range(2)]
-        os.killpg(watch.pid, signal.SIGINT)
-        assert watch.wait(180) == 130
-    assert [line["spark-1"]["facts"]["hot"] for line in states] == ["qwen", "qwen"]
-
-
-def test_watch_without_a_terminal_prints_each_state_until_nobody_reads(inventory: Path) -> None:
-    with status_watch(inventory) as (watch, output):
-        heads = 0
-        while heads < 2:
-            heads += output.readline().startswith("spark-1 ")
-        output.close()
-        assert watch.wait(180) == 0
+def test_watch_goes_on_until_ctrl_c_or_until_nobody_reads(inventory: Path) -> None:
+    ssh = SSH.replace("{first}", answers()).replace("{second}", answers())
+    for words, code in (("--json",), 130), ((), 0):
+        with start_lockstep(
+            *("status", "-i", str(inventory), "--watch", *words),
+            env=os.environ | environment(inventory.parent, ssh),
+            # As a terminal has it, which sends Ctrl-C to all of the group.
+            begin=os.setpgrp,
+            stdout=subprocess.PIPE,
+        ) as watch:
+            heads = 0
+            while heads < 2:
+                heads += watch.stdout.readline().startswith(("spark-1 ", '{"spark-1": {"facts": {'))
+            os.killpg(watch.pid, signal.SIGINT) if words else watch.stdout.close()
+            assert watch.wait(180) == code
 
 
 def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
-    switching = {"user": "anna", "model": "mistral", "since": NOW, "pid": 1}
     wedge = {**MODEL, "wedge": "the wedge watch restarted it", "sense": "it makes sense"}
     text = screen_text(
-        switching=switching,
+        switching={"user": "anna", "model": "mistral", "since": NOW, "pid": 1},
         phase="loading weights, file 6 of 13",
         models={"qwen": wedge},
         last_boot="cut off at 08:00",

@@ -34,8 +34,8 @@ esac
 """
 
 
-def run(path: Path, *words: str, code: int = 4) -> Result:
-    text = SSH.replace("{code}", str(code))
+def run(path: Path, *words: str, ssh: str = SSH, code: int = 4) -> Result:
+    text = ssh.replace("{code}", str(code))
     return invoke_lockstep(path.parent, text, "switch", "-i", str(path), *words)
 
 
@@ -46,11 +46,19 @@ def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
         "spark-1.local  ok  qwen is hot, started in 95 s, 57.0 tok/s",
         "spark-2.local  exit 4  NO MODEL IS HOT: qwen failed",
     ]
-    assert (inventory.parent / "bin/10.0.0.2").read_text() == (
+    command_file = inventory.parent / "bin/10.0.0.2"
+    assert command_file.read_text() == (
         "-o Port=2222 -o StrictHostKeyChecking=yes -o BatchMode=yes -o ConnectTimeout=15 "
         "-o ServerAliveInterval=10 -o ServerAliveCountMax=3 "
         "-- 10.0.0.2 env LOCKSTEP_EVENTS=1 /data/scripts/llm/switch.sh qwen\n"
     )
+    command_file.unlink()
+    result = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[0] == "spark-1.local: starting"
+    command = (inventory.parent / "bin/spark-1.local").read_text()
+    assert "-o User=anna" in command and command.endswith("switch.sh mistral-fallback --dry\n")
+    assert not command_file.exists()
 
 
 def table_lines(phases: Phases) -> list[str]:
@@ -69,12 +77,10 @@ def test_a_terminal_shows_what_each_host_is_at_and_verdicts_above_it(
     phases.hear("spark-1", "  ")
     phases.hear("spark-2", "stopping mistral")
     now[0] = 142.0
-    assert table_lines(phases) == [
-        "spark-1  0:42  loading weights, file 6 of 13",
-        "spark-2  0:42  stopping mistral",
-    ]
+    first = "spark-1  0:42  loading weights, file 6 of 13"
+    assert table_lines(phases) == [first, "spark-2  0:42  stopping mistral"]
     phases.hear("spark-2", None)
-    assert table_lines(phases) == ["spark-1  0:42  loading weights, file 6 of 13"]
+    assert table_lines(phases) == [first]
     terminal = Console(width=40, force_terminal=True, color_system=None, file=io.StringIO())
     monkeypatch.setattr("lockstep.cli.switch.console", lambda: terminal)
     phases = Phases(["spark-1", "spark-2"])
@@ -84,37 +90,30 @@ def test_a_terminal_shows_what_each_host_is_at_and_verdicts_above_it(
     assert "spark-2  ok  [qwen] is :fire:\nspark-1  0:00" in output
 
 
-def test_limit_leaves_the_others_alone_and_flags_reach_the_host(inventory: Path) -> None:
-    result = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
-    assert result.exit_code == 0
-    assert result.output.splitlines()[0] == "spark-1.local: starting"
-    command = (inventory.parent / "bin/spark-1.local").read_text()
-    assert "-o User=anna" in command and command.endswith("switch.sh mistral-fallback --dry\n")
-    assert not (inventory.parent / "bin/10.0.0.2").exists()
+NO_SCRIPT = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
 
 
-def test_a_connection_that_is_not_there_or_ended_here_is_no_failed_switch(inventory: Path) -> None:
-    result = run(inventory, "none", code=255)
-    assert result.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (NO MODEL" in result.output
-    # As Ctrl-C ends an ssh.
-    words = ("switch", "-i", str(inventory), "none")
-    result = invoke_lockstep(inventory.parent, "kill -INT $$", *words)
-    assert result.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (ssh was ended here)\n" in result.output
+@pytest.mark.parametrize(
+    ("ssh", "code", "message"),
+    [
+        (SSH.replace("{code}", "255"), 2, "exit 2  no connection (NO MODEL"),
+        # As Ctrl-C ends an ssh.
+        ("kill -INT $$", 2, "exit 2  no connection (ssh was ended here)\n"),
+        (NO_SCRIPT, 78, "exit 78  not deployed yet → lockstep deploy\n"),
+    ],
+)
+def test_without_an_answer_of_a_switch_none_has_failed(
+    inventory: Path, ssh: str, code: int, message: str
+) -> None:
+    result = run(inventory, "none", ssh=ssh)
+    assert result.exit_code == code
+    assert f"spark-2.local  {message}" in result.output
 
 
-def test_a_host_that_nobody_deployed_to_is_said_to_be_that(inventory: Path) -> None:
-    absent = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
-    result = invoke_lockstep(inventory.parent, absent, "switch", "-i", str(inventory), "none")
-    assert result.exit_code == 78
-    lines = [f"spark-{n}.local  exit 78  not deployed yet → lockstep deploy" for n in (1, 2)]
-    assert sorted(result.output.splitlines()) == lines
-    local_login = login("@local", {})
-    code, said_here, _ = module._run(
-        local_login, ["/nonexistent/switch.sh", "none"], False, Phases([])
-    )
-    assert (code, said_here) == (78, "@local  exit 78  not deployed yet → lockstep deploy")
+def test_this_machine_may_have_no_deploy_either() -> None:
+    words = ["/nonexistent/switch.sh", "none"]
+    code, verdict, _ = module._run(login("@local", {}), words, False, Phases([]))
+    assert (code, verdict) == (78, "@local  exit 78  not deployed yet → lockstep deploy")
 
 
 @pytest.mark.parametrize(
@@ -178,10 +177,9 @@ exit {code}
 
 
 def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) -> None:
-    words = ("switch", "-i", str(inventory), "qwen")
+    first = ("qwen", "--limit", "spark-1.local")
     ssh = STARTS.format(verdict="NO MODEL IS HOT: qwen and mistral failed", code=4)
-    result = invoke_lockstep(inventory.parent, ssh, *words, "--limit", "spark-1.local")
-    assert result.output.splitlines() == [
+    assert run(inventory, *first, ssh=ssh).output.splitlines() == [
         "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
         "  qwen FAILED after 40 s: exited with 1",
         "    ValueError: no such option: --wrong-flag",
@@ -190,13 +188,11 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
         "    no memory",
     ]
     ssh = STARTS.format(verdict="qwen FAILED; its fallback x is hot", code=3)
-    result = invoke_lockstep(inventory.parent, ssh, *words)
-    assert "qwen FAILED after 40 s" in result.output
-    assert result.output.count("its fallback x is hot") == 2
+    output = run(inventory, "qwen", ssh=ssh).output
+    assert "qwen FAILED after 40 s" in output and output.count("its fallback x is hot") == 2
     # A host of an earlier release wraps its lines for a terminal, and has no events.
     lines = "qwen FAILED after 40 s: exited with 1\\n  no memory\\nNO MODEL IS HOT: qwen\\n  failed"
-    ssh = f"printf '{lines}\\n'; exit 4"
-    result = invoke_lockstep(inventory.parent, ssh, *words, "--limit", "spark-1.local")
+    result = run(inventory, *first, ssh=f"printf '{lines}\\n'; exit 4")
     assert result.output.splitlines() == ["spark-1.local  exit 4  NO MODEL IS HOT: qwen failed"]
 
 
@@ -215,22 +211,17 @@ def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], mess
     assert not (inventory.parent / "bin/spark-1.local").exists()
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected_code"),
-    [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([75, 1], 75), ([2, 77], 2), ([4, 2], 4), ([137], 2)],
-)
-def test_the_worst_code_is_by_harm_and_not_by_number(codes: list[int], expected_code: int) -> None:
-    assert worst(codes) == expected_code
+def test_the_worst_code_is_by_harm_and_not_by_number() -> None:
+    pairs = ([0, 0], [0, 3], [3, 1], [75, 1], [1, 77], [2, 77], [4, 2], [137])
+    assert [worst(codes) for codes in pairs] == [0, 3, 1, 75, 77, 2, 4, 2]
 
 
 def test_of_a_cluster_the_first_member_is_asked_for_its_model_and_each_for_none(
     tmp_path: Path,
 ) -> None:
     path = write_inventory(tmp_path, PAIR)
-    result = run(path, "all", code=0)
-    assert [line.split()[0] for line in result.output.splitlines()] == ["spark-1.local"], (
-        result.output
-    )
+    (line,) = run(path, "all", code=0).output.splitlines()
+    assert line.split()[0] == "spark-1.local"
     run(path, "none", code=0)
     for host in ("10.0.0.1", "10.0.0.2"):
         assert (tmp_path / "bin" / host).read_text().endswith("switch.sh none --wait\n")

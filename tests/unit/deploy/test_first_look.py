@@ -51,6 +51,8 @@ def test_a_new_spark_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 NO_KEY = "No ED25519 host key is known for spark-1.local.\nHost key verification failed."
 CHANGED = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed."
+DENIED = "anna@spark-1.local: Permission denied (publickey,password)."
+UNKNOWN = "ssh: Could not resolve hostname spark-1.local: Name or service not known"
 NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
 
 
@@ -59,14 +61,8 @@ NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
     [
         (NO_KEY, "its host key is not known here yet", "`ssh anna@spark-1.local` shows the"),
         (CHANGED, "its host key is another than the one known here", "Only if it was installed"),
-        (
-            "anna@spark-1.local: Permission denied (publickey,password).",
-            *("it lets no key of yours log in", "`ssh-copy-id anna@spark-1.local` brings yours"),
-        ),
-        (
-            "ssh: Could not resolve hostname spark-1.local: Name or service not known",
-            *("nobody here knows its name", "Name its address instead, or put the name into"),
-        ),
+        (DENIED, "it lets no key of yours log in", "`ssh-copy-id anna@spark-1.local` brings yours"),
+        (UNKNOWN, "nobody here knows its name", "Name its address instead, or put the name into"),
         (NO_ROUTE, f"no connection: {NO_ROUTE}", "Is it on, in this network, and does `ssh anna@"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,19 +13,37 @@ from a_snapshot import KEY, diff_report, difference_keys, host, only, perfect, s
 from lockstep.drift.compare import ComparedHost, differences, display, fixable
 from lockstep.drift.hosts import HostQuestion, over_ssh
 from lockstep.drift.hosts import read as read_answer
-from lockstep.drift.report import DRIFT, UNKNOWN, of_host
+from lockstep.drift.report import DRIFT, UNKNOWN, Report, of_host
 from lockstep.drift.subjects import KINDS, all_expectations, environments, questions, unknown_kinds
 from lockstep.fleet.hosts import HostAnswer
 from lockstep.fleet.login import Login
 from lockstep.onhost.facts import machine
-from lockstep.resources.fact_comparison import SubjectView
+from lockstep.resources.fact_comparison import Kind, SubjectView
 
-ONE, TWO = host("spark1"), host("spark2")
-GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
-ENGINES = GOOD["answers"]["environments"]
-ASKED = list(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
-# What the engines say is derived from their own records.
-SAID = environments.facts(ONE, ENGINES)
+ONE, TWO, THREE = map(host, ("spark1", "spark2", "spark3"))
+GOOD, GOOD_TOO, GOOD_THREE = map(perfect, (ONE, TWO, THREE))
+
+
+def changed(snapshot: dict[str, Any], facts: Mapping[str, Mapping[str, str | None]]) -> Any:
+    """A copy of a snapshot with other values of these facts; None takes one away."""
+    bent = snapshot_copy(snapshot)
+    for kind, items in facts.items():
+        whole_kind = {**bent["facts"].get(kind, {}), **items}
+        bent["facts"][kind] = {
+            name: value for name, value in whole_kind.items() if value is not None
+        }
+    return bent
+
+
+def drift(*facts: Mapping[str, Mapping[str, str | None]]) -> Report:
+    """The report of as many hosts as there are changes of facts, or of all three."""
+    states, good = (ONE, TWO, THREE), (GOOD, GOOD_TOO, GOOD_THREE)
+    return diff_report(
+        *(
+            (state, changed(snapshot, more))
+            for state, snapshot, more in zip(states, good, facts, strict=False)
+        )
+    )
 
 
 def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
@@ -34,111 +53,87 @@ def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
 
 
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
-    assert len(ASKED) > 150
-    whole = {**GOOD["facts"], **SAID}
-    for item in ASKED:
+    asked_facts = tuple(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
+    assert len(asked_facts) > 150
+    # What the engines say is derived from their own records.
+    whole = {**GOOD["facts"], **environments.facts(ONE, GOOD["answers"]["environments"])}
+    for item in asked_facts:
         for value in (None, "other"):
-            kind = {
-                name: fact for name, fact in whole.get(item.kind, {}).items() if name != item.item
-            }
-            if value is not None:
-                kind[item.item] = value
-            drift = differences([ComparedHost("spark1", {**whole, item.kind: kind}, tuple(ASKED))])
+            facts = changed({"facts": whole}, {item.kind: {item.item: value}})["facts"]
+            rows = differences([ComparedHost("spark1", facts, asked_facts)])
             # What any value will do for, and what need not be there, is no drift.
-            expected_drift = [] if item.holds(value) else [(item.kind, item.item, value)]
-            assert [
-                (difference.kind, difference.item, difference.found) for difference in drift
-            ] == expected_drift
+            expected_rows = [] if item.holds(value) else [(item.kind, item.item, value)]
+            assert [(row.kind, row.item, row.found) for row in rows] == expected_rows
 
 
-def odd(snapshot: dict[str, Any], kinds: list[str], item: str, value: str) -> Any:
-    """A snapshot with one more fact of each of these kinds."""
-    bent = snapshot_copy(snapshot)
-    for kind in kinds:
-        bent["facts"].setdefault(kind, {})[item] = value
-    return bent
+def kinds_where(holds: Callable[[Kind], bool]) -> list[str]:
+    return sorted(name for name, kind in KINDS.items() if holds(kind))
 
 
 def test_what_nothing_asks_for_is_drift_where_all_is_asked_for() -> None:
-    kinds = [kind for kind, about in KINDS.items() if about.scope == "odd"]
-    drift = difference_keys(diff_report((ONE, odd(GOOD, kinds, "/odd one", "present"))))
-    assert sorted(drift) == sorted(("spark1", kind, "/odd one") for kind in kinds)
+    kinds = kinds_where(lambda kind: kind.scope == "odd")
+    report = drift({kind: {"/odd one": "present"} for kind in kinds})
+    assert sorted(difference_keys(report)) == [("spark1", kind, "/odd one") for kind in kinds]
     # A part of a thing is named where both hosts have the thing.
-    kinds = [kind for kind, about in KINDS.items() if about.part]
-    two = odd(GOOD_TOO, kinds, "odd", "this")
-    assert difference_keys(diff_report((ONE, GOOD), (TWO, two))) == []
-    drift = difference_keys(diff_report((ONE, odd(GOOD, kinds, "odd", "that")), (TWO, two)))
-    assert sorted(drift) == sorted(("", kind, "odd") for kind in kinds)
+    kinds = kinds_where(lambda kind: bool(kind.part))
+    two = {kind: {"odd": "this"} for kind in kinds}
+    assert difference_keys(drift({}, two)) == []
+    report = drift({kind: {"odd": "that"} for kind in kinds}, two)
+    assert sorted(difference_keys(report)) == [("", kind, "odd") for kind in kinds]
 
 
 def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named() -> None:
     """G1: the host that had drifted was the model, and the good one was told to switch off."""
     item, value = "odd: x in y 1", "9 here"
-    kinds = [name for name, kind in KINDS.items() if kind.scope == "hosts" and not kind.part]
-    bent = odd(GOOD_TOO, kinds, item, value)
-    for pairs in (((ONE, GOOD), (TWO, bent)), ((TWO, bent), (ONE, GOOD))):
-        report = diff_report(*pairs)
-        assert sorted(difference_keys(report)) == sorted(("", kind, item) for kind in kinds)
+    kinds = kinds_where(lambda kind: kind.scope == "hosts" and not kind.part)
+    odd = {kind: {item: value} for kind in kinds}
+    for report, values in ((drift({}, odd), (None, value)), (drift(odd, {}), (value, None))):
+        assert sorted(difference_keys(report)) == [("", kind, item) for kind in kinds]
         for difference in report.differences:
-            assert difference.values == {"spark1": None, "spark2": value}
+            assert difference.values == dict(zip(("spark1", "spark2"), values, strict=True))
             remedy = (difference.severity, difference.how, difference.command)
             assert remedy == ("differs", "decide", "")
         assert (report.code, fixable(report.differences)) == (DRIFT, [])
-    assert difference_keys(diff_report((ONE, odd(GOOD, kinds, item, value)), (TWO, bent))) == []
+    assert difference_keys(drift(odd, odd)) == []
     # The cache of an engine that ran on one host alone is no drift.
-    two = snapshot_copy(GOOD_TOO)
-    two["facts"].setdefault("volume", {}).update({"vllm-qwen36-cache": "local", "mine": "local"})
-    assert difference_keys(diff_report((ONE, GOOD), (TWO, two))) == [("", "volume", "mine")]
+    report = drift({}, {"volume": {"vllm-qwen36-cache": "local", "mine": "local"}})
+    assert difference_keys(report) == [("", "volume", "mine")]
 
 
 def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
-    first, two = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)
-    first["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
-    assert difference_keys(diff_report((ONE, first), (TWO, two))) == [("", "apt package", "jq")]
-    del two["facts"]["apt package"]["jq"]
-    missing = only(diff_report((ONE, first), (TWO, two)))
+    newer, older = {"apt package": {"jq": "1.7"}}, {"apt package": {"jq": "1.6"}}
+    assert difference_keys(drift(newer, older)) == [("", "apt package", "jq")]
+    missing = only(drift(newer, {"apt package": {"jq": None}}))
     assert (missing.host, missing.how) == ("spark2", "deploy")
 
 
 def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
-    three = host("spark3")
-    odd, two, last = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO), perfect(three)
-    odd["facts"]["kernel"]["release"] = "6.14.0-1015-nvidia"
-    for usual in (two, last):
-        usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
-    report = diff_report((ONE, odd), (TWO, two), (three, last))
+    odd, usual = ({"kernel": {"release": release}} for release in ("6.14.0-1015", "6.17.0-1008"))
+    report = drift(odd, usual, usual)
     assert difference_keys(report) == [("", "kernel", "release")]
-    assert display(only(report)) == (
-        "release",
-        [("spark1", "6.14.0-1015-nvidia"), ("spark2, spark3", "6.17.0-1008-nvidia")],
-    )
+    values = [("spark1", "6.14.0-1015"), ("spark2, spark3", "6.17.0-1008")]
+    assert display(only(report)) == ("release", values)
     assert only(report).how == "decide"
-
-
-def test_a_host_whose_own_a_thing_is_leaves_the_others_to_be_compared() -> None:
+    # A host whose own a thing is leaves the others to be compared.
     three = host("spark3", differs=("kernel release",))
-    first, two, last = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO), perfect(three)
-    for snapshot, release in ((first, "6.14"), (two, "6.14"), (last, "6.17")):
-        snapshot["facts"]["kernel"]["release"] = release
-    assert diff_report((ONE, first), (TWO, two), (three, last)).differences == ()
-    two["facts"]["kernel"]["release"] = "6.15"
-    difference = only(diff_report((ONE, first), (TWO, two), (three, last)))
-    assert difference.values == {"spark1": "6.14", "spark2": "6.15"}
+    last = (three, changed(perfect(three), usual))
+    assert diff_report((ONE, changed(GOOD, odd)), (TWO, changed(GOOD_TOO, odd)), last).code == 0
+    other = changed(GOOD_TOO, {"kernel": {"release": "6.15"}})
+    difference = only(diff_report((ONE, changed(GOOD, odd)), (TWO, other), last))
+    assert difference.values == {"spark1": "6.14.0-1015", "spark2": "6.15"}
 
 
 # A first deploy that was cut off has left some programs, and no record.
 @pytest.mark.parametrize("file", ["/etc/default/earlyoom", "/usr/local/lib/lockstep/lock.json"])
 def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(file: str) -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
-    wiped_snapshot, kept_snapshot = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)
-    wiped_snapshot["facts"] = {
-        "kernel": wiped_snapshot["facts"]["kernel"],
-        "file": {file: 32 * "0"},
-        "account": {"root": "uid 0"},
+    kernel = GOOD["facts"]["kernel"]
+    facts = {"kernel": kernel, "file": {file: 32 * "0"}, "account": {"root": "uid 0"}}
+    other_facts = {
+        "other image": {"an/image@sha256:55": "sha256:12"},
+        "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
     }
-    kept_snapshot["facts"]["other image"] = {"an/image@sha256:55": "sha256:12"}
-    kept_snapshot["facts"]["shared key"] = {"/etc/lockstep/secrets/a.key": 32 * "a"}
-    report = diff_report((ONE, wiped_snapshot), (TWO, kept_snapshot))
+    report = diff_report((ONE, {**GOOD, "facts": facts}), (TWO, changed(GOOD_TOO, other_facts)))
     difference = only(report)
     assert (difference.host, difference.severity, difference.how) == ("spark1", "error", "deploy")
     shown_lines = [("", "expected deployed, found nothing")]
@@ -147,14 +142,9 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
 
 
 def test_a_switch_and_its_model_that_failed_are_no_drift_and_another_unit_is() -> None:
-    bent = snapshot_copy(GOOD)
-    units = ("lockstep-switch.service", "sglang-mistral4.service")
-    bent["facts"]["failed unit"] = dict.fromkeys(units, "failed")
-    assert diff_report((ONE, bent)).differences == ()
-    bent["facts"]["failed unit"]["lockstep-wedge.service"] = "failed"
-    assert difference_keys(diff_report((ONE, bent))) == [
-        ("spark1", "failed unit", "lockstep-wedge.service")
-    ]
+    units = ("lockstep-switch.service", "sglang-mistral4.service", "lockstep-wedge.service")
+    report = drift({"failed unit": dict.fromkeys(units, "failed")})
+    assert difference_keys(report) == [("spark1", "failed unit", units[-1])]
 
 
 #: Docker starts with none of these masked, whichever of them was found off.
@@ -178,36 +168,27 @@ ALL_OF_DOCKER = (
 def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_far(
     service: str, shows: str | None, how: str, command: str
 ) -> None:
+    bent = {"system service": {service: shows}}
     # Whichever host it is: the first one of the inventory is no model for the others.
-    for number, drifted_host in enumerate(("spark1", "spark2")):
-        bent = [snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)]
-        services = bent[number]["facts"]["system service"]
-        services.pop(service)
-        if shows:
-            services[service] = shows
-        report = diff_report((ONE, bent[0]), (TWO, bent[1]))
+    for drifted_host, report in (("spark1", drift(bent, {})), ("spark2", drift({}, bent))):
         assert difference_keys(report) == [(drifted_host, "system service", service)]
         difference = only(report)
         assert (difference.severity, difference.how, difference.command) == ("error", how, command)
 
 
-@pytest.mark.parametrize("bind", ["0.0.0.0", "::"])
-def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_kinds(
-    bind: str,
-) -> None:
+def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_kinds() -> None:
     """Caddy is asked for 0.0.0.0, and listens at ::, as programs in Go do."""
-    desired_state = host(gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)})
-    question = questions(desired_state, key=KEY, deep=False)["network.foreign_and_exposed_sockets"]
-    ports = question["ports"]
-    assert set(ports["8443"]) == {"0.0.0.0", "::"}
-    assert ports["8090"] == ["127.0.0.1"]
+    for bind in ("0.0.0.0", "::"):
+        state = host(gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)})
+        question = questions(state, key=KEY, deep=False)["network.foreign_and_exposed_sockets"]
+        assert set(question["ports"]["8443"]) == {"0.0.0.0", "::"}
+        assert question["ports"]["8090"] == ["127.0.0.1"]
 
 
 def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> None:
-    bent = snapshot_copy(GOOD)
-    bent["facts"]["driver"] |= {"version": "580.95", "loaded module": "575.1"}
-    bent["facts"]["CDI driver"] = {"/etc/cdi/nvidia.yaml": "575.1"}
-    remedies = {item.kind: item.how for item in diff_report((ONE, bent)).differences}
+    driver = {"version": "580.95", "loaded module": "575.1"}
+    report = drift({"driver": driver, "CDI driver": {"/etc/cdi/nvidia.yaml": "575.1"}})
+    remedies = {item.kind: item.how for item in report.differences}
     assert remedies == {"driver": "reboot", "CDI driver": "by hand"}
 
 
@@ -245,56 +226,45 @@ def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_
     item: str, changes: dict[str, str | None]
 ) -> None:
     for version, expected_drift in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
-        bent = snapshot_copy(GOOD)
-        docker = bent["facts"]["docker"] | OF_CDI | changes | {"version": version}
-        bent["facts"]["docker"] = {name: value for name, value in docker.items() if value}
-        assert difference_keys(diff_report((ONE, bent))) == expected_drift
+        report = drift({"docker": {**OF_CDI, **changes, "version": version}})
+        assert difference_keys(report) == expected_drift
 
 
 def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:
-    bent = snapshot_copy(GOOD)
-    bent["facts"]["engine package"]["left-pad"] = "1.0"
-    # Another spelling of the locked version, as a wheel may have it.
-    bent["facts"]["engine package"]["torchvision"] = "1.0.0"
-    report = diff_report((ONE, bent))
+    # Beside it another spelling of the locked version, as a wheel may have it.
+    report = drift({"engine package": {"left-pad": "1.0", "torchvision": "1.0.0"}})
     assert difference_keys(report) == [("spark1", "engine package", "left-pad")]
     assert only(report).how == "deploy"
 
 
 def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
-    package = {"packages": (*ONE.plan.settings.packages, "htop")}
-    desired_state = host(
+    state = host(
         "spark2",
         operators=("anna",),
         sysctls={"vm.swappiness": "60"},
         models={"qwen": asdict(ONE.plan.settings.models["qwen"]) | {"port": 31000}},
-        **package,
+        packages=(*ONE.plan.settings.packages, "htop"),
     )
-    own_snapshot, peer_snapshot = snapshot_copy(GOOD), perfect(desired_state)
     # htop brings a library that nobody asked for.
-    peer_snapshot["facts"]["apt package"]["libnl-3-200"] = "3.7"
-    peer_snapshot["facts"]["apt automatic"] = {"libnl-3-200": "yes"}
-    peer_snapshot["facts"].setdefault("account", {})["anna"] = "uid 1001"
-    assert difference_keys(diff_report((ONE, own_snapshot), (desired_state, peer_snapshot))) == []
+    library = {"apt package": {"libnl-3-200": "3.7"}, "apt automatic": {"libnl-3-200": "yes"}}
+    peer_snapshot = changed(perfect(state), {**library, "account": {"anna": "uid 1001"}})
+    assert difference_keys(diff_report((ONE, GOOD), (state, peer_snapshot))) == []
 
 
 def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks_for() -> None:
     two = host("spark2", differs=("apt package ht*", "drop-in vllm.service *", "file *"))
-    peer_snapshot = perfect(two)
-    peer_snapshot["facts"]["apt package"] |= {"htop": "3.3", "vim": "9.1"}
-    peer_snapshot["facts"]["drop-in"] = {
-        "vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"
+    facts = {
+        "apt package": {"htop": "3.3", "vim": "9.1"},
+        "drop-in": {"vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"},
+        "file": {"/data/scripts/llm/switch.sh": 32 * "0"},
     }
-    peer_snapshot["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
-    assert difference_keys(diff_report((ONE, GOOD), (two, peer_snapshot))) == [
+    assert difference_keys(diff_report((ONE, GOOD), (two, changed(perfect(two), facts)))) == [
         ("spark2", "file", "/data/scripts/llm/switch.sh"),
         ("", "apt package", "vim"),
     ]
-
-
-def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
-    desired_state = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
-    refusals = list(unknown_kinds(desired_state.plan.settings))
+    # A kind that does not exist cannot be a host's own.
+    two = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
+    refusals = unknown_kinds(two.plan.settings)
     assert [(refusal.found, refusal.remedy) for refusal in refusals] == [
         ("'packages'", ""),
         ("'apt packge htop'", "Did you mean 'apt package'?"),
@@ -343,16 +313,12 @@ def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed(
 
 
 def test_drift_ends_with_1_whatever_its_severity() -> None:
-    bent = snapshot_copy(GOOD_TOO)
-    bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
-    report = diff_report((ONE, GOOD), (TWO, bent))
-    assert only(report).severity == "differs"
-    assert report.code == DRIFT
-    del bent["facts"]["account"]["lockstep"]
-    bent["facts"]["alternative"] = {}
-    report = diff_report((ONE, GOOD), (TWO, bent))
-    assert only(report).severity == "note"
-    assert report.code == DRIFT
+    for severity, facts in (
+        ("differs", {"alternative": {"editor": "/usr/bin/vim"}}),
+        ("note", {"account": {"lockstep": None}}),
+    ):
+        report = drift({}, facts)
+        assert (only(report).severity, report.code) == (severity, DRIFT)
 
 
 def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:

@@ -83,14 +83,11 @@ def test_of_each_kind_nothing_is_left(text: str, secret: str) -> None:
         "580.95.05",
         "6.17.0-1031-nvidia",
         "0.17.2.dev0+g8e6f4314.precompiled",
-        "26.02.1",
-        "28.45.4028",
         "2026-11-22 18:11:16 kernel: NVRM: Xid (PCI:000f:01:00): 13",
         "0000000F:01:00.0",
         "listens at 127.0.0.1 and ::1, 0.0.0.0",
         "Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN']",
         "Using FlashInferCutlassNvFp4LinearKernel for NVFP4 GEMM",
-        "Using AttentionBackendEnum.TRITON_ATTN backend.",
         "KV Cache is allocated. #tokens: 371661, K size: 12.74 GB, V size: 12.74 GB",
         "GPU KV cache size: 1,048,576 tokens, Maximum concurrency for 1,024 tokens: 9.00x",
         "lockstep gate: 83.1 of 121.7 GiB available, 79.0 GiB needed",
@@ -100,8 +97,6 @@ def test_of_each_kind_nothing_is_left(text: str, secret: str) -> None:
         "/opt/lockstep/engines/current/venv/lib/python3.12/site-packages/vllm/model_executor",
         "getty@tty1.service, nvidia-spark-run-apt-upgrade-once.service, netplan@a.target",
         "68d4993b48304043",
-        "MemAvailable GiB 102.20",
-        "0666 root:root",
     ],
 )
 def test_what_an_owner_is_asked_for_stays(text: str) -> None:

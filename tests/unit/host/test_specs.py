@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -154,42 +156,36 @@ def test_a_whole_environment_lacks_nothing_and_a_wiped_host_every_stage() -> Non
 
 
 REMOVED = object()
+VLLM, TRANSFORMERS = ["vllm at cccccccccccc"], ["transformers at dddddddddddd"]
 DRIFTS = [
-    (("environment", "python"), "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
+    ("environment python", "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
     # PyPI's torch 2.10 for aarch64, a build without CUDA.
-    (("environment", "distributions", "torch"), "2.10.0+cpu", {"pytorch": ["torch 2.10.0+cu130"]}),
-    (("environment", "distributions", "torch"), "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
-    (("environment", "distributions", "torchvision"), REMOVED, {"pytorch": ["torchvision 1.0"]}),
-    (("environment", "distributions", "mistral-common"), "0.9", {"vllm": ["mistral-common 1.0"]}),
-    (
-        ("environment", "distributions", "flashinfer-cubin"),
-        "0.9",
-        {"flashinfer": ["flashinfer-cubin 1.0"]},
-    ),
+    ("environment distributions torch", "2.10.0+cpu", {"pytorch": ["torch 2.10.0+cu130"]}),
+    ("environment distributions torch", "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
+    ("environment distributions torchvision", REMOVED, {"pytorch": ["torchvision 1.0"]}),
+    ("environment distributions mistral-common", "0.9", {"vllm": ["mistral-common 1.0"]}),
     # Another's work in our environment.
-    (("environment", "distributions", "left-pad"), "1.0", {"vllm": ["no left-pad"]}),
-    (("commits", "vllm"), 40 * "a", {"vllm": ["vllm at cccccccccccc"]}),
-    (("commits", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
+    ("environment distributions left-pad", "1.0", {"vllm": ["no left-pad"]}),
+    ("commits vllm", 40 * "a", {"vllm": VLLM}),
+    ("commits transformers", None, {"vllm": TRANSFORMERS}),
     # Checked out, but the installation was cut off.
-    (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
-    (("unfinished",), True, {"pytorch": ["the venv, whose last installation was cut off"]}),
+    ("environment origins vllm", REMOVED, {"vllm": VLLM}),
+    ("unfinished", True, {"pytorch": ["the venv, whose last installation was cut off"]}),
     # A release from the index lies over the fork.
-    (("environment", "origins", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
+    ("environment origins transformers", None, {"vllm": TRANSFORMERS}),
 ]
 
 
 @pytest.mark.parametrize(("path", "value", "missing"), DRIFTS)
 def test_each_kind_of_drift_is_seen(
-    path: tuple[str, ...], value: object, missing: dict[str, list[str]]
+    path: str, value: object, missing: dict[str, list[str]]
 ) -> None:
     state = copy.deepcopy(WHOLE)
-    place = state
-    for key in path[:-1]:
-        place = place[key]
+    *folders, key = path.split()
+    place = reduce(getitem, folders, state)
+    place[key] = value
     if value is REMOVED:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
+        del place[key]
     assert missing_engine_parts(BOTH, state) == missing
 
 

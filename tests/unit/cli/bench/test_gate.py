@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from an_inventory import TWO, write_inventory
 from click.testing import CliRunner, Result
 from over_ssh import invoke_lockstep
@@ -59,22 +58,15 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
     assert not (tmp_path / "bin/spark-2.local").exists()
 
 
-@pytest.mark.parametrize(
-    ("minimum", "message"),
-    [
+def test_a_minimum_is_a_share_or_a_speed(tmp_path: Path) -> None:
+    for minimum, message in (
         ({}, "models.qwen.minimum demands nothing; found {}; allowed: "),
         ({"decode_tok_s": 0}, "decode_tok_s is no speed"),
-        ({"not_below": "0.9"}, "not_below is no share"),
-        ({"not_below": "0 %"}, "not_below is no share"),
-        ({"not_below": "120 %"}, "not_below is no share"),
-    ],
-)
-def test_a_minimum_that_means_nothing_is_refused(
-    tmp_path: Path, minimum: dict[str, object], message: str
-) -> None:
-    result = CliRunner().invoke(main, ["plan", "-i", str(sparks(tmp_path, **minimum))])
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+        *(({"not_below": share}, "not_below is no share") for share in ("0.9", "0 %", "120 %")),
+    ):
+        result = CliRunner().invoke(main, ["plan", "-i", str(sparks(tmp_path, **minimum))])
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())
     assert Minimum(not_below="90 %").share == 0.9
     assert Minimum(not_below="92.5%").share == 0.925
     assert Minimum(decode_tok_s=29.0).share is None

@@ -110,32 +110,23 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalServer]:
         yield server
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "message"),
-    [
-        ("opencode", 0, "works, evened out: same_role mistral on spark-2.local: 1 work evened out"),
-        ("roocode", 1, "refused: 400: no tools mistral on spark-2.local: 1 refused"),
-        ("LiteLLM", 2, "could not tell: 429: busy mistral on spark-2.local: 1 could not be told"),
-        ("emacs", 2, "no such program; found emacs; allowed: Open WebUI, Claude Code, Codex"),
-    ],
-)
-def test_a_check_says_what_works_and_ends_so(
-    inventory: Path, gateway: LocalServer, name: str, code: int, message: str
-) -> None:
+def test_a_check_says_what_works_and_ends_so(inventory: Path, gateway: LocalServer) -> None:
     key = str(inventory.parent / "anna.key")
-    result = run(inventory, "check", name, "--host", "spark-2.local", "--key-file", key)
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.output.split())
-    assert {request.headers["Authorization"] for request in gateway.requests} <= {f"Bearer {KEY}"}
-
-
-def test_a_check_tells_programs_the_same(inventory: Path, gateway: LocalServer) -> None:
-    result = run(inventory, "check", "--json", "--host", "spark-2.local")
+    words = ("--host", "spark-2.local", "--key-file", key)
+    for name, code, message in (
+        ("opencode", 0, "works, evened out: same_role {}: 1 work evened out"),
+        ("roocode", 1, "refused: 400: no tools {}: 1 refused"),
+        ("LiteLLM", 2, "could not tell: 429: busy {}: 1 could not be told"),
+        ("emacs", 2, "no such program; found emacs; allowed: Open WebUI, Claude Code, Codex"),
+    ):
+        result = run(inventory, "check", name, *words)
+        assert result.exit_code == code, result.output
+        assert message.format("mistral on spark-2.local") in " ".join(result.output.split())
+    assert {request.headers["Authorization"] for request in gateway.requests} == {f"Bearer {KEY}"}
+    result = run(inventory, "check", "--json", *words)
     assert result.exit_code == 2
     document = json.loads(result.stdout)
     assert (document["host"], document["model"]) == ("spark-2.local", "mistral")
-    outcomes = {
-        row["program"]: (row["outcome"], row["evened_shapes"]) for row in document["shapes"]
-    }
-    assert outcomes["opencode"] == ("evened", ["same_role"])
-    assert (document["shapes"][0]["program"], outcomes["Roo Code"][0]) == ("Open WebUI", "refused")
+    rows = {row["program"]: (row["outcome"], row["evened_shapes"]) for row in document["shapes"]}
+    assert rows["opencode"] == ("evened", ["same_role"])
+    assert (document["shapes"][0]["program"], rows["Roo Code"][0]) == ("Open WebUI", "refused")

@@ -61,10 +61,8 @@ class Sparks:
         run = partial(keys_program.main, [verb], self.path(host), usage)
         return errors.run_main("lockstep gateway-keys", run)
 
-    def run(self, verb: str, *words: str) -> Result:
-        """`lockstep key VERB WORDS -i INVENTORY`."""
-        argv = ["key", verb, *words, "-i", str(self.inventory)]
-        return CliRunner().invoke(main, argv)
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(main, ["key", *words, "-i", str(self.inventory)])
 
     def down(self, host: str, is_down: bool = True) -> None:
         """Make a Spark reachable or not."""
@@ -134,17 +132,14 @@ def test_a_revoked_key_is_worth_nothing_and_a_new_one_may_follow(sparks: Sparks)
     assert "no Spark has a key of ben; allowed: anna" in result.stderr
 
 
-def test_where_no_spark_answers_no_key_was_made(sparks: Sparks) -> None:
+def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Sparks) -> None:
     sparks.down(ONE)
     sparks.down(OTHER)
     result = sparks.run("add", "anna")
     assert result.exit_code == 2 and result.stdout == ""
     assert "No key was made. Again: `lockstep key add anna" in result.stderr
     assert "Shown only now" not in result.stderr
-
-
-def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Sparks) -> None:
-    sparks.down(OTHER)
+    sparks.down(ONE, is_down=False)
     result = sparks.run("add", "anna")
     assert result.exit_code == 2
     assert f"{OTHER}: no connection: timed out\n  anna's key is not in force there" in result.stderr
@@ -245,18 +240,15 @@ def test_a_broken_file_is_named_and_programs_of_another_version_are_told(sparks:
     assert "usage.anna; allowed: completion_tokens, last, prompt_tokens, refusals, requests" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("add", "local"), "is no name of a person"),
-        (("add", "Anna B"), "is no name of a person"),
-        (("add", "anna", "--until", "2020-01-01"), "the day is over"),
-        (("add", "anna", "--until", "soon"), "Invalid value for '--until'"),
-        (("add", "anna", "--role", "root"), "Invalid value for '--role'"),
-    ],
-)
-def test_wrong_use_contacts_nobody(sparks: Sparks, words: tuple[str, ...], message: str) -> None:
-    result = sparks.run(*words)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+def test_wrong_use_contacts_nobody(sparks: Sparks) -> None:
+    for words, message in (
+        (("local",), "is no name of a person"),
+        (("Anna B",), "is no name of a person"),
+        (("anna", "--until", "2020-01-01"), "the day is over"),
+        (("anna", "--until", "soon"), "Invalid value for '--until'"),
+        (("anna", "--role", "root"), "Invalid value for '--role'"),
+    ):
+        result = sparks.run("add", *words)
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())
     assert sparks.calls == []

@@ -72,15 +72,12 @@ def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
     assert tunnels == [("spark-1", urls, True), ("spark-2", urls, True)]
 
 
-def test_print_opens_nothing_and_says_how(tmp_path: Path, tunnels: list[Any]) -> None:
+def test_print_or_what_other_machines_reach_opens_nothing(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path, "--print", "--limit", "spark-1")
     assert result.exit_code == 0 and tunnels == []
     assert result.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
     last = f"  page and chat only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py` "
     assert result.output.splitlines()[5] == last + "brings them here"
-
-
-def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "0.0.0.0"})
     assert result.exit_code == 0 and tunnels == []
     assert result.output.splitlines() == [
