@@ -150,17 +150,6 @@ def test_ctrl_c_is_no_lost_connection(
     assert "switch cancel" in err or "has begun" not in message
 
 
-def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    words = ("switch", "-i", str(inventory), "-v", "qwen")
-    for code in (0, 4):
-        variables = os.environ | environment(inventory.parent, SSH.replace("{code}", str(code)))
-        with start_lockstep(*words, env=variables, stdout=write, stderr=subprocess.PIPE) as process:
-            assert (process.communicate()[1], process.returncode) == ("", code)
-    os.close(write)
-
-
 STARTS = """cat <<'END'
 lockstep stop: stopping mistral
 lockstep gate: starting qwen

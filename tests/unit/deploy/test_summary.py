@@ -92,17 +92,6 @@ def test_what_is_hot_or_starts_at_boot_is_named_a_fallback_too() -> None:
     assert table(units)["models at boot"] == f"{fallback}, vllm.service"
 
 
-def test_words_that_are_too_long_for_the_table_are_folded() -> None:
-    outcome = good()
-    outcome.snapshot["rows"] = [(30 * "n", 70 * "s"), ("hot now", "a b")]
-    assert render([outcome]).splitlines()[2:6] == [
-        f" {24 * 'n'}  {52 * 's'}",
-        f" {6 * 'n'}{20 * ' '}{18 * 's'}",
-        f" hot now{17 * ' '}  a b",
-        "",
-    ]
-
-
 def test_failed_hosts_come_last_with_the_operation_and_its_own_words() -> None:
     failed_at = "vLLM | Build the engine's environment: vLLM"
     reason = "uv pip ended with 1\nerror: no space left on device"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 from a_probe import take
-from a_snapshot import diff_report, host, perfect, snapshot_copy
+from a_snapshot import diff_report, host, perfect
 from browser import faults_of_report
 from click.testing import CliRunner
 from rich.console import Console
@@ -25,7 +23,6 @@ from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import CONFIGURATION, WEBUI_SECRETS
-from lockstep.files.programs import modules_with_imports
 from lockstep.files.remote_exec import reader_name
 from lockstep.fleet.login import Login
 from lockstep.resources.files import EVER_OURS
@@ -43,10 +40,9 @@ def drifted_report() -> Report:
         "vllm.service /etc/systemd/system/vllm.service.d/a-name-that-is-long.conf": "present"
     }
     two["facts"]["kernel"]["reboot pending"] = "yes"
-    first["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "1"}
-    two["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "2"}
-    first["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
-    two["facts"]["alternative"] = {"editor": "/bin/<nano>"}
+    for snapshot, digit, editor in ((first, "1", "/usr/bin/vim"), (two, "2", "/bin/<nano>")):
+        snapshot["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * digit}
+        snapshot["facts"]["alternative"] = {"editor": editor}
     return diff_report((ONE, first), (TWO, two))
 
 
@@ -109,10 +105,8 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
     request["files"]["paths"] = [str(secret)]
     answer = snapshot_text(request)
     assert "abc123secret" not in answer
-    assert json.loads(answer)["facts"]["secret entry"] == {
-        f"{secret} WEBUI_SECRET_KEY": "set",
-        f"{secret} WEBUI_ADMIN_PASSWORD": "empty",
-    }
+    names = {f"{secret} WEBUI_SECRET_KEY": "set", f"{secret} WEBUI_ADMIN_PASSWORD": "empty"}
+    assert json.loads(answer)["facts"]["secret entry"] == names
     # Another run has another key, so that nothing can be tried out against a kept report.
     question = request["files.secrets"] | {"key": 64 * "1"}
     later_snapshot = json.loads(snapshot_text({"files.secrets": question}))
@@ -166,9 +160,10 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
 
 
 def test_a_member_of_docker_may_stay_by_the_inventory() -> None:
-    snapshot = snapshot_copy(perfect(ONE))
-    snapshot["facts"]["right"]["games in docker"] = "yes"
-    snapshot["facts"]["right"]["games in lockstep-operators"] = "yes"
+    snapshot = perfect(ONE)
+    snapshot["facts"]["right"] |= {
+        f"games in {group}": "yes" for group in ("docker", "lockstep-operators")
+    }
     drift_report = diff_report((ONE, snapshot))
     assert "sudo gpasswd --delete games docker" in report_text(drift_report)
     for output in (report_text(drift_report), page.render(drift_report)):
@@ -176,24 +171,19 @@ def test_a_member_of_docker_may_stay_by_the_inventory() -> None:
         assert "games in lockstep-operators: name it in `operators`" in output
 
 
-def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    two = snapshot_copy(perfect(TWO))
-    two["facts"]["setting"] = {"/etc/sudoers.d/mine": 32 * "1"}
-    two["facts"]["service"] = {"mine.service for multi-user.target.wants": "on"}
-    drift_report = diff_report((ONE, perfect(ONE)), (TWO, two))
-    monkeypatch.setattr(report, "diff", lambda *_, **__: drift_report)
-    monkeypatch.setattr(diff, "carry_out", None)
-    result = CliRunner().invoke(main, ["diff", "--fix"])
-    assert result.exit_code == 1 and "2 differ on 2 hosts." in result.stdout
-    assert "By hand" not in result.stdout and "sudo " not in result.stdout
-    assert "spark1  nothing" in result.stdout and "spark2  content 1" in result.stdout
-
-
 def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    second = diff_report((ONE, perfect(ONE)), (TWO, snapshot_copy(perfect(TWO))))
-    reports = [drifted_report(), second]
+    good = perfect(TWO)
+    facts = {
+        **{"setting": {"/etc/sudoers.d/mine": 32 * "1"}},
+        **{"service": {"mine.service for multi-user.target.wants": "on"}},
+    }
+    other = {**good, "facts": {**good["facts"], **facts}}
+    none_left, only_differing = (
+        diff_report((ONE, perfect(ONE)), (TWO, snapshot)) for snapshot in (good, other)
+    )
+    reports = [drifted_report(), none_left, drifted_report(), none_left, only_differing]
     deploys: list[tuple[list[str], dict[str, Any]]] = []
 
     def carry_out(inventory: Path, limit: list[str], **options: Any) -> int:
@@ -204,14 +194,18 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
     monkeypatch.setattr(report, "diff", lambda *_, **__: reports.pop(0))
     monkeypatch.setattr(diff, "carry_out", carry_out)
     result = CliRunner().invoke(main, ["diff", "--fix"])
-    # Whether it asks is the deploy's, as for `lockstep deploy`.
-    assert deploys == [(["spark1"], {"yes": False, "command": "diff --fix"})]
     assert result.exit_code == 0 and "No drift" in result.stdout
-
-    reports = [drifted_report(), second]
     result = CliRunner().invoke(main, ["diff", "--fix", "--yes", "--json"])
-    assert deploys[1:] == [(["spark1"], {"yes": True, "command": "diff --fix"})]
     assert json.loads(result.stdout)["code"] == 0 and "what the deploy says" in result.stderr
+    # Nobody is deployed to for what only differs.
+    result = CliRunner().invoke(main, ["diff", "--fix"])
+    assert result.exit_code == 1 and "2 differ on 2 hosts." in result.stdout
+    assert "By hand" not in result.stdout and "sudo " not in result.stdout
+    assert "spark1  nothing" in result.stdout and "spark2  content 1" in result.stdout
+    # Whether it asks is the deploy's, as for `lockstep deploy`.
+    assert deploys == [
+        (["spark1"], {"yes": is_agreed, "command": "diff --fix"}) for is_agreed in (False, True)
+    ]
 
 
 def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path: Path) -> None:
@@ -264,29 +258,12 @@ def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows
     two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
     two["faults"] = {"packages": "dpkg-query ended with 2: locked"}
     drift_report = diff_report((ONE, first), (TWO, two))
-    assert report.of_host(drift_report, "spark1") == {
-        "differences": [{"severity": "error", "kind": "file", "item": SWITCH, "how": "deploy"}],
-        "more": 0,
-        "unknown": [],
-    }
+    difference = {"severity": "error", "kind": "file", "item": SWITCH, "how": "deploy"}
+    expected_report = {"differences": [difference], "more": 0, "unknown": []}
+    assert report.of_host(drift_report, "spark1") == expected_report
     host_report = report.of_host(drift_report, "spark2")
     assert (len(host_report["differences"]), host_report["more"]) == (40, 10)
     assert host_report["unknown"] == ["packages: dpkg-query ended with 2: locked"]
-
-
-def test_what_is_left_is_sent_with_what_keeps_it(tmp_path: Path) -> None:
-    document = remote_exec.program_input("records.last_diff", {"differences": []})
-    # The root of this machine is not to be written to.
-    package = {
-        path: text.replace('root: Path = Path("/")', f"root: Path = Path({str(tmp_path)!r})")
-        for path, text in modules_with_imports("records.last_diff").items()
-    }
-    document = json.dumps(json.loads(document) | remote_exec.pack_files(package))
-    argv = [sys.executable, *remote_exec.COMMAND[1:]]
-    result = subprocess.run(argv, input=document, capture_output=True, text=True, check=True)
-    assert result.stdout == "{}"
-    host_report = json.loads((tmp_path / "var/log/lockstep/diff.json").read_text())
-    assert host_report["differences"] == [] and host_report["at"]
 
 
 def test_only_hosts_that_answered_are_left_anything(monkeypatch: pytest.MonkeyPatch) -> None:

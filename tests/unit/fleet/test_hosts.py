@@ -109,7 +109,6 @@ def test_a_host_without_our_programs_is_not_deployed_yet(words: str) -> None:
 @pytest.mark.parametrize(
     ("ssh", "expected_answer"),
     [
-        ("echo '[1]'", ([1], "")),
         # What a program answers counts, however it ended.
         ("echo '[1]'; exit 1", ([1], "")),
         ("echo none; echo busy >&2; exit 75", (None, "busy")),

@@ -72,7 +72,7 @@ def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
     assert tunnels == [("spark-1", urls, True), ("spark-2", urls, True)]
 
 
-def test_print_or_what_other_machines_reach_opens_nothing(tmp_path: Path, tunnels: list[Any]) -> None:
+def test_what_others_reach_or_print_opens_nothing(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path, "--print", "--limit", "spark-1")
     assert result.exit_code == 0 and tunnels == []
     assert result.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
