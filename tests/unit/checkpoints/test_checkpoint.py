@@ -87,7 +87,7 @@ def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> 
     assert checkpoint.architecture.kv_bytes_per_token() == 20480
 
 
-def test_a_hub_is_asked_for_small_files_only() -> None:
+def test_a_hub_is_asked_for_small_files_and_the_header_of_a_single_one() -> None:
     card = b"---\nlicense: other\nlicense_name: nvidia-open\n---\n"
     with serving(hub_of({**files(SEEING), "README.md": card})) as server:
         checkpoint = inspect("org/model", "main", endpoint=server.url)
@@ -96,9 +96,6 @@ def test_a_hub_is_asked_for_small_files_only() -> None:
     assert checkpoint.weight_bytes == 1500
     read = {path.rpartition("/")[2] for path in server.paths[1:]}
     assert read == {"config.json", "model.safetensors.index.json", "README.md"}
-
-
-def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
     header = json.dumps({"__metadata__": {}, "mtp.fc.weight": {}, "layer.weight": {}}).encode()
     weights = len(header).to_bytes(8, "little") + header + b"w" * 5000
     with serving(hub_of({"config.json": b"{}", "model.safetensors": weights})) as server:
@@ -111,7 +108,9 @@ def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
     assert checkpoint.architecture_unknown is not None
 
 
-def test_the_files_that_the_mistral_repository_lacks_are_named(tmp_path: Path) -> None:
+def test_files_that_are_missing_are_named_and_the_type_is_of_the_language_model(
+    tmp_path: Path,
+) -> None:
     index = {"weight_map": {"vision_encoder.ln_pre.weight": "a", "layers.0.attention.wq": "a"}}
     # Groups of a quantisation tell what its method does not.
     groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
@@ -124,6 +123,9 @@ def test_the_files_that_the_mistral_repository_lacks_are_named(tmp_path: Path) -
     assert checkpoint.missing == ("config.json", "tokenizer.json")
     assert checkpoint.quantisation == "? nvfp4-pack-quantized"
     assert checkpoint.sees is True
+    config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
+    checkpoint = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))
+    assert (checkpoint.types, checkpoint.experts) == (("mistral4", "mistral3"), "plain")
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
@@ -143,7 +145,9 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
             inspect(folder(tmp_path, {"config.json": b"{}", name: text}))
 
 
-def test_a_folder_without_weights_says_that_there_are_none(tmp_path: Path) -> None:
+def test_the_command_says_that_weights_are_none_or_a_vision_config_boilerplate(
+    tmp_path: Path,
+) -> None:
     config = json.dumps({"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8})
     path = folder(tmp_path, {"params.json": config.encode()})
     result = CliRunner().invoke(main, ["model", "inspect", path])
@@ -151,9 +155,6 @@ def test_a_folder_without_weights_says_that_there_are_none(tmp_path: Path) -> No
     assert result.exit_code == 1
     (tmp_path / "consolidated.safetensors").write_bytes(b"w")
     assert CliRunner().invoke(main, ["model", "inspect", path]).exit_code == 0
-
-
-def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, files(BLIND))])
     assert result.exit_code == 0, result.output
     lines = dict(line.split(maxsplit=1) for line in result.output.splitlines())
@@ -201,12 +202,6 @@ def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: 
     with serving(hub_of({name: b"x" * size for name, size in sizes.items()})) as server:
         checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)
     assert (checkpoint.weight_bytes, checkpoint.left_out) == (5, {"other GGUF files": 9})
-
-
-def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path: Path) -> None:
-    config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
-    checkpoint = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))
-    assert (checkpoint.types, checkpoint.experts) == (("mistral4", "mistral3"), "plain")
 
 
 MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")

@@ -74,14 +74,11 @@ def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, loaded_files,
     assert sum(sizes_left_out(files, wanted_files).values()) == sum(copies.values())
 
 
-def test_two_engines_of_one_repository_have_both_formats_and_no_engine_the_whole() -> None:
+def test_two_engines_have_both_formats_and_what_is_left_out_is_said_by_folder() -> None:
     files = SHARDS | NATIVE | {"pytorch_model.bin": 1}
     forms = [" or ".join(engine.weight_patterns((), "org/name")) for engine in (VLLM, SGLANG)]
     assert needed_files(files, forms, lambda _: None) == {*SHARDS, *NATIVE}
     files = {"model.onnx": 1, "a/b.pth": 1}
     assert needed_files(files, ["*.safetensors"], lambda _: None) == set(files)
-
-
-def test_what_is_left_out_is_said_by_folder_the_largest_first() -> None:
     files = {"original/a": 10**9, "original/b": 10**9, "x.bin": 3 * 10**9, "config.json": 1}
     assert as_text(sizes_left_out(files, {"config.json"})) == "x.bin 3.0 GB, original/ 2.0 GB"

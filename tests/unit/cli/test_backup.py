@@ -45,7 +45,7 @@ def sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sparks:
     return sparks
 
 
-def test_now_is_made_where_the_inventory_has_backups(sparks: Sparks) -> None:
+def test_backups_are_made_and_listed_where_the_inventory_has_them(sparks: Sparks) -> None:
     result = sparks.run("check", "two.local")
     assert result.exit_code == 2 and "backup" in result.output and not sparks.words
     result = sparks.run("now")
@@ -54,9 +54,6 @@ def test_now_is_made_where_the_inventory_has_backups(sparks: Sparks) -> None:
     sparks.answer = HostAnswer(1, err="no room")
     result = sparks.run("now")
     assert result.exit_code == 1 and "no room" in result.output
-
-
-def test_list_says_where_the_password_is_or_that_there_is_none_yet(sparks: Sparks) -> None:
     result = sparks.run("list")
     assert result.exit_code == 0
     assert "secrets/backup.key" in result.output and "abcd1234" in result.output

@@ -67,9 +67,17 @@ def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory:
         f"spark-1.local {PROGRAM} plan --keep 3",
         f"spark-2.local {PROGRAM} plan --keep 3",
     ]
+    # With nothing to remove nobody is asked.
+    result = run(inventory, plan=NOTHING)
+    output = "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n"
+    assert (result.exit_code, result.output) == (0, output)
+    # What is deployed stays in any case.
+    assert run(inventory, "--keep", "0").exit_code == 2
 
 
-def test_only_hosts_with_something_to_remove_are_told_to_remove_it(inventory: Path) -> None:
+def test_only_hosts_with_something_to_remove_are_told_to_and_failures_are_named(
+    inventory: Path,
+) -> None:
     result = run(inventory, "--yes")
     assert result.exit_code == 0
     assert result.output.endswith("spark-1.local: 2.3 GiB freed\n")
@@ -78,6 +86,13 @@ def test_only_hosts_with_something_to_remove_are_told_to_remove_it(inventory: Pa
         f"spark-1.local {PROGRAM} remove --digest d1 --keep 2",
         f"spark-2.local {PROGRAM} plan --keep 2",
     ]
+    result = run(inventory, "--yes", removal=HALF)
+    assert result.exit_code == 1
+    assert "spark-1.local: engine abc stays: Permission denied" in result.output
+    result = run(inventory, "--yes", second="echo timed out >&2; exit 255")
+    assert result.exit_code == 2
+    assert "spark-2.local: no connection: timed out" in result.output
+    assert "spark-1.local: 2.3 GiB freed" in result.output
 
 
 def test_without_a_yes_or_on_ctrl_c_nothing_is_removed(
@@ -99,21 +114,3 @@ def test_without_a_yes_or_on_ctrl_c_nothing_is_removed(
     result = run(inventory)
     assert (result.exit_code, result.stderr) == (130, "Ended by Ctrl-C. Nothing was changed.\n")
     assert [line for line in calls(inventory) if "remove" in line] == []
-
-
-def test_what_could_not_be_removed_or_reached_is_named(inventory: Path) -> None:
-    result = run(inventory, "--yes", removal=HALF)
-    assert result.exit_code == 1
-    assert "spark-1.local: engine abc stays: Permission denied" in result.output
-    result = run(inventory, "--yes", second="echo timed out >&2; exit 255")
-    assert result.exit_code == 2
-    assert "spark-2.local: no connection: timed out" in result.output
-    assert "spark-1.local: 2.3 GiB freed" in result.output
-
-
-def test_with_nothing_to_remove_nothing_is_asked(inventory: Path) -> None:
-    result = run(inventory, plan=NOTHING)
-    output = "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n"
-    assert (result.exit_code, result.output) == (0, output)
-    # What is deployed stays in any case.
-    assert run(inventory, "--keep", "0").exit_code == 2

@@ -68,9 +68,17 @@ def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
     assert init(folder, "spark-2.local").exit_code == 2
 
 
-def test_of_files_that_cannot_all_be_written_none_stays(
+def test_nothing_is_replaced_and_of_files_that_cannot_all_be_written_none_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("inventory.py", "deploy.py", "config.py", "recipes"):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.joinpath(name).symlink_to("nowhere")
+        result = init(folder, "spark-1.local")
+        assert result.exit_code == 2
+        assert f"some of it is there already; found {name}." in " ".join(result.stderr.split())
+        assert [path.name for path in folder.iterdir()] == [name]
     write = Path.write_text
 
     def full(path: Path, text: str, **how: str) -> int:
@@ -84,17 +92,6 @@ def test_of_files_that_cannot_all_be_written_none_stays(
     message = " ".join(result.stderr.split())
     assert "the files cannot be written; found No space left on device" in message
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
-
-
-def test_nothing_is_replaced(tmp_path: Path) -> None:
-    for name in ("inventory.py", "deploy.py", "config.py", "recipes"):
-        folder = tmp_path / name
-        folder.mkdir()
-        folder.joinpath(name).symlink_to("nowhere")
-        result = init(folder, "spark-1.local")
-        assert result.exit_code == 2
-        assert f"some of it is there already; found {name}." in " ".join(result.stderr.split())
-        assert [path.name for path in folder.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def test_the_only_one_is_found(working_folder: Path, names: list[str], expected_
     assert find_inventory().name == expected_name
 
 
-def test_of_several_none_is_guessed(working_folder: Path) -> None:
+def test_of_several_none_is_guessed_and_the_checkout_has_its_own(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_files(working_folder, "inventories/a.py", "inventories/b.py")
     with pytest.raises(InventoryError) as no:
         find_inventory()
@@ -74,9 +76,6 @@ def test_of_several_none_is_guessed(working_folder: Path) -> None:
         "more than one inventory is here; found inventories/a.py, inventories/b.py. "
         "Name it with -i FILE, or set LOCKSTEP_INVENTORY."
     )
-
-
-def test_the_checkout_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     assert find_inventory() == Path("inventories/spark.py")
     monkeypatch.chdir(REPOSITORY / "docs")

@@ -45,7 +45,9 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def test_all_hosts_are_shown_together_in_the_order_of_time(log: Log) -> None:
+def test_all_hosts_are_shown_together_in_the_order_of_time(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = log.run("--since", "2026-11-20")
     assert result.exit_code == 0
     assert result.output.splitlines() == [
@@ -55,9 +57,7 @@ def test_all_hosts_are_shown_together_in_the_order_of_time(log: Log) -> None:
     ]
     first = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
     assert log.questions == 2 * [("logged_events.audit_events", f"@{first}", "no")]
-
-
-def test_a_phone_has_the_line_below_its_host(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A phone has the line below its host.
     monkeypatch.setattr("lockstep.core.terminal.console", lambda: Console(width=40))
     assert log.run().output.splitlines()[2:5] == [
         "1970-01-01 00:33:20  two.local",

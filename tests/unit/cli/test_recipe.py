@@ -35,11 +35,15 @@ def test_list_names_every_recipe_within_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_show_prints_a_command_one_can_copy() -> None:
+def test_show_prints_a_command_one_can_copy_and_where_a_licence_was_read() -> None:
     output = run("show", "mistral-small-4-119b-nvfp4-sglang").output
     assert "  sglang serve \\\n    --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4" in output
     assert "88.4  in use on the host" in output
     assert "95.4  must be available when it starts, for this context (94.4 to load at" in output
+    output = " ".join(run("show", "qwen3.6-35b-a3b-autoround-dflash-k3-vision").output.split())
+    assert "Apache-2.0 source: the base's, Qwen/Qwen3.6-35B-A3B" in output
+    assert "own pages show no tag" in output
+    assert "draft z-lab/Qwen3.6-35B-A3B-DFlash, licence Apache-2.0" in output
 
 
 def test_programs_are_given_the_same() -> None:
@@ -55,13 +59,6 @@ def test_programs_are_given_the_same() -> None:
     assert all(keys <= set(figure) for figure in document["figures"])
     findings = json.loads(run("check", "glm-5.1-fp8", "--json").output)
     assert [item["code"] for item in findings] == ["fit-none"]
-
-
-def test_show_says_where_a_licence_was_read_and_that_of_the_draft() -> None:
-    output = " ".join(run("show", "qwen3.6-35b-a3b-autoround-dflash-k3-vision").output.split())
-    assert "Apache-2.0 source: the base's, Qwen/Qwen3.6-35B-A3B" in output
-    assert "own pages show no tag" in output
-    assert "draft z-lab/Qwen3.6-35B-A3B-DFlash, licence Apache-2.0" in output
 
 
 def test_show_of_a_command_that_cannot_run_shows_the_rest_and_why(tmp_path: Path) -> None:

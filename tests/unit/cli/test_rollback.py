@@ -160,7 +160,9 @@ def test_from_a_lock_that_not_every_host_has_only_those_return_that_do(pair: Sit
     assert lockfile.load(pair.lock) == SECOND
 
 
-def test_a_changed_inventory_is_no_obstacle_and_its_keys_are_named(site: Site) -> None:
+def test_a_changed_inventory_is_no_obstacle_and_each_host_is_compared_with_its_record(
+    site: Site,
+) -> None:
     (site.lock.parent / "own.conf").write_text("a\n")
     site.write_inventory('"extra_files": {"/etc/own.conf": "own.conf"}')
     site.deploy(SECOND)
@@ -169,6 +171,10 @@ def test_a_changed_inventory_is_no_obstacle_and_its_keys_are_named(site: Site) -
     assert site.returned_hosts == ["spark1"]
     assert "Put some.py back, or the next deploy brings again:" in result.stdout
     assert "spark1: extra_files" in result.stdout and "(some.py)" in result.stdout
+    site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
+    result = site.back("--yes")
+    assert result.exit_code == 1
+    assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr
 
 
 def test_a_look_or_no_yes_changes_nothing_and_files_and_hot_models_are_named(site: Site) -> None:
@@ -261,10 +267,3 @@ def test_open_webuis_data_return_where_that_is_wanted(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr(rollback, "confirm", lambda _: choice == "return")
     assert list(rollback._data_words(site.copies, None)) == words
-
-
-def test_a_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
-    site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
-    result = site.back("--yes")
-    assert result.exit_code == 1
-    assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr

@@ -68,10 +68,17 @@ def test_what_an_answer_says_of_a_shape(
     assert text in row_text and bool(text) == bool(row_text)
 
 
-def test_after_two_without_an_answer_nobody_waits_for_more() -> None:
+def test_after_two_without_an_answer_nobody_waits_and_auto_is_the_hot_model() -> None:
     with serving({CHAT: as_json({"error": {"message": "busy"}}, 503)}) as server:
         rows = list(ask_all(GatewayAddress(server.url), [shape()] * 4, pictures=False))
     assert [row.outcome for row in rows] == ["unknown"] * 2 + ["left out"] * 2
+    with serving({"/v1/models": auto(kind="chat")}) as server:
+        assert GatewayAddress(server.url).hot() == "qwen"
+    # A file with more than a key is refused and not shown.
+    for key in ("# anna\nlk-secret", "lk-secret \ufffd"):
+        with pytest.raises(LockstepError, match="no single word") as error:
+            GatewayAddress("http://127.0.0.1:9", key).hot()
+        assert "secret" not in str(error.value)
 
 
 def test_each_asks_whatever_is_hot_for_a_short_answer() -> None:
@@ -118,13 +125,3 @@ def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, message: 
             GatewayAddress(server.url).hot()
         with pytest.raises(LockstepError, match="the gateway refuses the key"):
             GatewayAddress(server.url, "lk-2").ask(shape())
-
-
-def test_the_hot_model_is_the_one_behind_auto() -> None:
-    with serving({"/v1/models": auto(kind="chat")}) as server:
-        assert GatewayAddress(server.url).hot() == "qwen"
-    # A file with more than a key is refused and not shown.
-    for key in ("# anna\nlk-secret", "lk-secret \ufffd"):
-        with pytest.raises(LockstepError, match="no single word") as error:
-            GatewayAddress("http://127.0.0.1:9", key).hot()
-        assert "secret" not in str(error.value)

@@ -59,7 +59,7 @@ def test_a_tunnel_is_by_the_port_that_ssh_has_there_and_loopback_may_ask_for_key
     assert host_offer(tmp_path, more=more).has_key
 
 
-def test_context_is_the_least_of_recipe_and_fallback(tmp_path: Path) -> None:
+def test_context_is_the_least_of_recipe_and_fallback_and_a_wait_the_longest(tmp_path: Path) -> None:
     offer = host_offer(tmp_path)
     models = {model.name: model for model in offer.models}
     assert list(models) == ["auto", "qwen", "mistral", "mistral-vllm"]
@@ -70,6 +70,9 @@ def test_context_is_the_least_of_recipe_and_fallback(tmp_path: Path) -> None:
     # Another model may come first.
     names = [model.name for model in offer.preferring("mistral").chat]
     assert names == ["mistral", "auto", "qwen", "mistral-vllm"]
+    assert host_offer(tmp_path).wait_s == 1800 + 1800
+    slow = host_offer(tmp_path, "spark-2", model='{"start_timeout_s": 7200}')
+    assert slow.wait_s == 7200 + 1800
 
 
 @pytest.mark.parametrize(
@@ -94,9 +97,3 @@ def test_aliases_and_overrides_count(tmp_path: Path) -> None:
     rows = [(model.name, model.model_name, model.context) for model in offer.models]
     # Without a model for agents `auto` has the least of all.
     assert rows == [("auto", "auto", 65536), ("big", "big", 65536), ("gpt-x", "big", 65536)]
-
-
-def test_clients_wait_longer_than_the_slowest_start(tmp_path: Path) -> None:
-    assert host_offer(tmp_path).wait_s == 1800 + 1800
-    slow = host_offer(tmp_path, "spark-2", model='{"start_timeout_s": 7200}')
-    assert slow.wait_s == 7200 + 1800

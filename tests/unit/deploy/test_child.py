@@ -62,35 +62,31 @@ def test_lines_go_into_the_log_as_people_read_them_and_events_to_the_view(tmp_pa
     assert "     [spark1] qwen loads, 30 s\n" in log
 
 
-def test_a_password_goes_to_the_deploy_alone(tmp_path: Path) -> None:
+def test_a_password_goes_to_the_deploy_alone_and_nothing_waits_for_its_children(
+    tmp_path: Path,
+) -> None:
     view = RecordingView(answer='a "secret"')
     follow(tmp_path, view, events.Asks("sudo password: "))
     assert view.lines == ['answered "a \\"secret\\""']
     assert view.events == [events.Asks("sudo password: ")]
+    view = RecordingView()
+    outcome, _ = follow(tmp_path, view, "LEAVE A CHILD", "said", 0)
+    assert outcome == (0, False)
+    assert view.lines == ["said"]
 
 
-def test_ctrl_c_ends_the_deploy_in_order(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_deploy_in_order_and_in_any_case_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     view = RecordingView(interrupt_at="go on")
     outcome, log = follow(tmp_path, view, "go on", "WAIT")
     assert outcome == (0, True)
     assert view.interrupts == 1
     assert "Exiting upon user request!" in log
-
-
-def test_a_deploy_that_does_not_end_on_ctrl_c_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(child, "PATIENCE_S", 0.5)
     view = RecordingView(interrupt_at="go on")
     outcome, _ = follow(tmp_path, view, "DEAF", "go on", "WAIT", "WAIT")
     assert outcome == (-signal.SIGKILL, True)
-
-
-def test_nothing_waits_for_what_a_deploy_left_running(tmp_path: Path) -> None:
-    view = RecordingView()
-    outcome, _ = follow(tmp_path, view, "LEAVE A CHILD", "said", 0)
-    assert outcome == (0, False)
-    assert view.lines == ["said"]
 
 
 @pytest.mark.parametrize("failure", [KeyError("a bug"), SystemExit(1)])

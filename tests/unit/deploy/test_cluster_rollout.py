@@ -25,14 +25,11 @@ class Hosts:
         return (member, step) not in self.fails, ["starting glm", WHY]
 
 
-def test_a_model_that_serves_stays() -> None:
+def test_a_model_that_serves_stays_and_another_goes_down_before_all_return() -> None:
     rollout, hosts = ClusterRollout("glm"), Hosts()
     assert rollout.bring_up("spark-1", MEMBERS, hosts) == []
     assert hosts.steps == [("spark-1", "up", "")]
     assert rollout.is_serving()
-
-
-def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after() -> None:
     rollout, hosts = ClusterRollout("glm"), Hosts(("spark-2", "up"))
     again = "glm is hot again on all members, as it was before"
     assert rollout.bring_up("spark-2", MEMBERS, hosts) == [WHY, again]

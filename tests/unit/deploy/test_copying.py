@@ -28,8 +28,12 @@ def members(*models: dict[str, Any] | None) -> list[CopyingHost]:
     return group
 
 
-def test_hosts_with_nothing_to_copy_or_nobody_to_copy_from_need_no_lease() -> None:
+def test_nothing_to_copy_needs_no_lease_and_an_unfinished_file_is_still_to_come() -> None:
     assert leases(members(HELD, HELD), PINS) == leases(members(None), PINS) == {}
+    name, sha = next(iter(PINS.checkpoints)), 64 * "e"
+    for held_files in ({f"{sha}.incomplete": 20 * GIB}, {sha: 1}):
+        host_leases = leases(members({**HELD, name: held_files}, HELD), PINS)
+        assert host_leases["spark1"]["expects"] == {"weights": [sha]}
 
 
 def test_each_host_knows_its_peers_and_the_first_fetches_what_nobody_has() -> None:
@@ -52,13 +56,6 @@ def test_each_host_knows_its_peers_and_the_first_fetches_what_nobody_has() -> No
     later_leases = leases(members(None, HELD, None), PINS)
     assert token not in {lease["token"] for lease in later_leases.values()}
     assert len(token) >= 43
-
-
-def test_an_unfinished_or_shorter_file_is_still_to_come() -> None:
-    name, sha = next(iter(PINS.checkpoints)), 64 * "e"
-    for held_files in ({f"{sha}.incomplete": 20 * GIB}, {sha: 1}):
-        host_leases = leases(members({**HELD, name: held_files}, HELD), PINS)
-        assert host_leases["spark1"]["expects"] == {"weights": [sha]}
 
 
 def test_what_an_engine_is_built_of_is_expected_by_the_stage_that_fetches_it() -> None:

@@ -99,9 +99,7 @@ def test_speed_and_time_left_are_of_all_hosts_together() -> None:
     for second in range(100, 170, 10):
         downloads.take("spark1", weights(10e9 + 1e6 * (second - 100)), float(second))
     assert downloads.speed == pytest.approx(1e6, rel=0.2)
-
-
-def test_time_left_is_no_more_exact_than_it_is_known() -> None:
+    # It is no more exact than it is known.
     assert [left_text(seconds) for seconds in (3, 44, 290, 7500)] == [
         *("10 s", "40 s", "5 min", "2 h 0 min")
     ]

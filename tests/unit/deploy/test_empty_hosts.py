@@ -41,7 +41,7 @@ def lines_of(named_hosts: dict[str, EmptyHost]) -> list[str]:
     return [line for event in empty_hosts(named_hosts) for line in empty_host(event)]
 
 
-def test_two_new_hosts_fetch_everything_once() -> None:
+def test_two_new_hosts_fetch_everything_once_but_for_one_that_copies_from_nobody() -> None:
     lines = lines_of(hosts())
     models = len(hosts()["spark1"].desired_state.pins.checkpoints)
     assert lines[0] == "spark1 is new: this deploy builds it"
@@ -49,6 +49,10 @@ def test_two_new_hosts_fetch_everything_once() -> None:
     at = lines.index("spark2 is new: this deploy builds it")
     assert lines[at + 1].endswith(f" GB, {models} from spark1")
     assert not any("chats" in line for line in lines)
+    named_hosts = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
+    assert "from spark1" not in lines_of(named_hosts)[1]
+    named_hosts = {name: replace(host, empty=False) for name, host in named_hosts.items()}
+    assert lines_of(named_hosts) == []
 
 
 def test_a_wiped_host_gets_weights_images_and_keys_from_its_peer_and_says_what_is_lost() -> None:
@@ -70,10 +74,3 @@ def test_a_wiped_host_gets_weights_images_and_keys_from_its_peer_and_says_what_i
         "  chats: in its backups (sftp:anna@nas.local:/volume1); "
         "`lockstep backup restore` brings them back (`lockstep help backup`)"
     )
-
-
-def test_a_host_that_copies_from_nobody_fetches_all_itself_and_a_full_one_nothing() -> None:
-    named_hosts = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
-    assert "from spark1" not in lines_of(named_hosts)[1]
-    named_hosts = {name: replace(host, empty=False) for name, host in named_hosts.items()}
-    assert lines_of(named_hosts) == []

@@ -42,11 +42,24 @@ def spark_readiness(
     return look(SPARK, expected_pins([SPARK], MODELS))
 
 
-def test_a_new_spark_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_spark_is_ready_and_preflight_speaks_of_what_stands_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     readiness = spark_readiness(tmp_path, monkeypatch)
     assert readiness.findings == []
     says = "aarch64, DGX OS 7.2.3, driver 580.95.05, 3000 GiB free"
     assert (readiness.host, readiness.description) == ("spark-1.local", says)
+    updates = {"once": {"state": "enabled", "running": True, "done": False}}
+    # The disk must hold the models before there is a lock.
+    size = sum(item.size or 0 for item in MODELS)
+    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
+    for facts, code, severity in (
+        ({"updates": {**updates, "daily": [], "holder": None}}, "upgrade-pending", "warning"),
+        ({"disks": disks_with(free)}, "disk-short", "error"),
+        ({"architecture": "x86_64"}, "architecture", "warning"),
+    ):
+        (finding,) = spark_readiness(tmp_path, monkeypatch, **facts).findings
+        assert (finding.code, finding.severity) == (code, severity)
 
 
 NO_KEY = "No ED25519 host key is known for spark-1.local.\nHost key verification failed."
@@ -90,19 +103,3 @@ def test_without_sudo_the_machine_is_judged_all_the_same(
         "`anna ALL=(ALL) NOPASSWD: ALL`."
     )
     assert "30.0 GiB free" in readiness.findings[0].message
-
-
-def test_preflight_itself_speaks_of_what_stands_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    updates = {"once": {"state": "enabled", "running": True, "done": False}}
-    # The disk must hold the models before there is a lock.
-    size = sum(item.size or 0 for item in MODELS)
-    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
-    for facts, code, severity in (
-        ({"updates": {**updates, "daily": [], "holder": None}}, "upgrade-pending", "warning"),
-        ({"disks": disks_with(free)}, "disk-short", "error"),
-        ({"architecture": "x86_64"}, "architecture", "warning"),
-    ):
-        (finding,) = spark_readiness(tmp_path, monkeypatch, **facts).findings
-        assert (finding.code, finding.severity) == (code, severity)

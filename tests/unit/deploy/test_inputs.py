@@ -24,34 +24,12 @@ def test_a_key_of_several_hosts_is_named_once_with_the_file_that_gives_it() -> N
     assert (change.hosts, change.file) == (("spark1", "spark2"), "group_data/all.py")
 
 
-def test_a_host_that_came_or_went_is_named() -> None:
+def test_a_host_or_a_model_that_came_or_went_is_named() -> None:
     first, two = spark("spark1"), spark("spark2")
     (arrival,) = input_changes(earlier_inputs(first), [first, two], {}, "site.py")  # type: ignore[arg-type]
     assert (arrival.key, arrival.old, arrival.hosts) == ("host", "none", ("spark2",))
     (leaving,) = input_changes(earlier_inputs(first, two), [first], {}, "site.py")  # type: ignore[arg-type]
     assert (leaving.key, leaving.new, leaving.hosts) == ("host", "none", ("spark2",))
-
-
-def test_a_recipe_that_was_edited_is_named() -> None:
-    plan = spark()
-    then = earlier_inputs(plan)
-    model = plan.models[0]
-    data = then[plan.name]["data"]  # type: ignore[index]
-    data[f"recipe {model.recipe.name}"] = "another"
-    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
-    assert change.key == f"recipe {model.recipe.name}"
-    assert change.file == str(model.recipe.path)
-
-
-def test_no_login_is_kept() -> None:
-    plan = spark(sources={"hub": "https://hub.example.com"})
-    hub = "https://ann:geheim@hub.example.com"
-    settings = replace(plan.settings, sources=replace(plan.settings.sources, hub=hub))
-    assert "geheim" not in str(data_of(replace(plan, settings=settings)))
-    assert data_of(plan)["sources.hub"] == "https://hub.example.com"
-
-
-def test_a_model_that_came_or_went_is_one_key() -> None:
     first = spark()
     removed_name, *remaining_names = first.settings.models
     remaining_models = {name: first.settings.models[name] for name in remaining_names}
@@ -67,7 +45,15 @@ def test_a_model_that_came_or_went_is_one_key() -> None:
     assert not [change for change in (*went, *came) if change.key.startswith("recipe ")]
 
 
-def test_a_key_that_nobody_gives_and_an_older_release_did_not_read_has_not_changed() -> None:
+def test_an_edited_recipe_is_named_and_no_key_that_an_older_release_did_not_read() -> None:
+    plan = spark()
+    then = earlier_inputs(plan)
+    model = plan.models[0]
+    data = then[plan.name]["data"]  # type: ignore[index]
+    data[f"recipe {model.recipe.name}"] = "another"
+    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
+    assert change.key == f"recipe {model.recipe.name}"
+    assert change.file == str(model.recipe.path)
     plan = spark()
     then = earlier_inputs(plan)
     data = then[plan.name]["data"]  # type: ignore[index]
@@ -75,3 +61,11 @@ def test_a_key_that_nobody_gives_and_an_older_release_did_not_read_has_not_chang
     (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
     # Group data give it.
     assert change.key == "packages"
+
+
+def test_no_login_is_kept() -> None:
+    plan = spark(sources={"hub": "https://hub.example.com"})
+    hub = "https://ann:geheim@hub.example.com"
+    settings = replace(plan.settings, sources=replace(plan.settings.sources, hub=hub))
+    assert "geheim" not in str(data_of(replace(plan, settings=settings)))
+    assert data_of(plan)["sources.hub"] == "https://hub.example.com"

@@ -176,7 +176,9 @@ def test_the_command_has_one_screen_of_80_columns_and_ends_well_with_warnings(fi
     assert {item["severity"] for item in document["findings"]} == {"warning"}
 
 
-def test_keys_that_differ_from_their_default_are_shown(tmp_path: Path) -> None:
+def test_keys_that_differ_from_their_default_are_shown_and_an_error_ends_with_1(
+    tmp_path: Path,
+) -> None:
     more = '"unit": "vllm", "start_timeout_s": 2400, "minimum": {"decode_tok_s": 20, "sense": True}'
     file = tmp_path / "pair.py"
     file.write_text(INVENTORY.replace('"unit": "vllm"', more))
@@ -187,9 +189,6 @@ def test_keys_that_differ_from_their_default_are_shown(tmp_path: Path) -> None:
     minimum = {"decode_tok_s": 20.0, "sense": True}
     settings = {"start_timeout_s": 2400, "minimum": minimum}
     assert [model["settings"] for model in models] == [{}, {}, settings]
-
-
-def test_the_command_ends_with_1_where_a_deploy_would_be_stopped(tmp_path: Path) -> None:
     more = '"unit": "vllm-qwen36", "overrides": {"gpu_memory_utilization": 0.97}'
     file = tmp_path / "pair.py"
     file.write_text(INVENTORY.replace('"unit": "vllm-qwen36"', more))

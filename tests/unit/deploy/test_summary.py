@@ -62,19 +62,11 @@ def test_what_runs_on_a_host() -> None:
     assert render([HostOutcome("spark1")]) == ""
 
 
-def test_a_wiped_host_is_said_to_have_nothing() -> None:
+def test_a_wiped_host_has_nothing_and_an_unasked_engine_a_reason() -> None:
     summary_rows = dict(rows(PLAN, PLAN.name, {}, {"check": None}, AVAILABLE, {}))
     assert "venv engine" not in summary_rows
     parts = [value.partition(",")[0] for value in summary_rows.values()]
     assert parts == [*5 * ["missing"], "none", "none", "31.2 GiB"]
-
-
-def test_accounts_that_were_taken_over_are_said_for_no_new_password_is_theirs() -> None:
-    plan = spark(adopt=("volume open-webui",))
-    assert table(plan=plan)["open-webui"] == ("active, 127.0.0.1:8080, with the accounts of before")
-
-
-def test_an_engine_that_could_not_be_asked_is_in_the_table_with_the_reason() -> None:
     reason = "SGLang 0.5.23 cannot be imported: no libcuda.so.1"
     summary_rows = table(unasked_engines={"mistral": reason, "mistral-fallback": reason})
     text = f"mistral, mistral-fallback: the start will tell; {reason}"
@@ -90,6 +82,9 @@ def test_what_is_hot_or_starts_at_boot_is_named_a_fallback_too() -> None:
     linked_unit = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
     units = {**UNITS, fallback: linked_unit, "vllm.service": linked_unit}
     assert table(units)["models at boot"] == f"{fallback}, vllm.service"
+    # Accounts that were taken over are said, for no new password is theirs.
+    plan = spark(adopt=("volume open-webui",))
+    assert table(plan=plan)["open-webui"] == ("active, 127.0.0.1:8080, with the accounts of before")
 
 
 def test_failed_hosts_come_last_with_the_operation_and_its_own_words() -> None:

@@ -46,12 +46,6 @@ def drift(*facts: Mapping[str, Mapping[str, str | None]]) -> Report:
     )
 
 
-def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
-    desired_state = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
-    expectations = all_expectations(desired_state, SubjectView(GOOD["facts"], KEY))
-    assert [expectation.item for expectation in expectations if expectation.kind == "docker"] == []
-
-
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
     asked_facts = tuple(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
     assert len(asked_facts) > 150
@@ -105,6 +99,13 @@ def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
     assert difference_keys(drift(newer, older)) == [("", "apt package", "jq")]
     missing = only(drift(newer, {"apt package": {"jq": None}}))
     assert (missing.host, missing.how) == ("spark2", "deploy")
+    # Drift ends with 1, whatever its severity.
+    for severity, facts in (
+        ("differs", {"alternative": {"editor": "/usr/bin/vim"}}),
+        ("note", {"account": {"lockstep": None}}),
+    ):
+        report = drift({}, facts)
+        assert (only(report).severity, report.code) == (severity, DRIFT)
 
 
 def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
@@ -141,10 +142,14 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
     assert of_host(report, "spark2")["differences"] == []
 
 
-def test_a_switch_and_its_model_that_failed_are_no_drift_and_another_unit_is() -> None:
+def test_a_failed_unit_but_for_a_switch_and_a_package_that_the_lock_lacks_are_drift() -> None:
     units = ("lockstep-switch.service", "sglang-mistral4.service", "lockstep-wedge.service")
     report = drift({"failed unit": dict.fromkeys(units, "failed")})
     assert difference_keys(report) == [("spark1", "failed unit", units[-1])]
+    # Beside it another spelling of the locked version, as a wheel may have it.
+    report = drift({"engine package": {"left-pad": "1.0", "torchvision": "1.0.0"}})
+    assert difference_keys(report) == [("spark1", "engine package", "left-pad")]
+    assert only(report).how == "deploy"
 
 
 #: Docker starts with none of these masked, whichever of them was found off.
@@ -230,13 +235,6 @@ def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_
         assert difference_keys(report) == expected_drift
 
 
-def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:
-    # Beside it another spelling of the locked version, as a wheel may have it.
-    report = drift({"engine package": {"left-pad": "1.0", "torchvision": "1.0.0"}})
-    assert difference_keys(report) == [("spark1", "engine package", "left-pad")]
-    assert only(report).how == "deploy"
-
-
 def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
     state = host(
         "spark2",
@@ -249,6 +247,10 @@ def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
     library = {"apt package": {"libnl-3-200": "3.7"}, "apt automatic": {"libnl-3-200": "yes"}}
     peer_snapshot = changed(perfect(state), {**library, "account": {"anna": "uid 1001"}})
     assert difference_keys(diff_report((ONE, GOOD), (state, peer_snapshot))) == []
+    # Docker need not trust a registry that only Lockstep asks.
+    desired_state = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
+    expectations = all_expectations(desired_state, SubjectView(GOOD["facts"], KEY))
+    assert [expectation.item for expectation in expectations if expectation.kind == "docker"] == []
 
 
 def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks_for() -> None:
@@ -310,15 +312,6 @@ def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed(
     report = diff_report((ONE, GOOD), (TWO, bent))
     assert (report.differences, report.code) == ((), UNKNOWN)
     assert report.unknown == (("spark2", f"{reader.partition('.')[0]}: dpkg-query ended with 2"),)
-
-
-def test_drift_ends_with_1_whatever_its_severity() -> None:
-    for severity, facts in (
-        ("differs", {"alternative": {"editor": "/usr/bin/vim"}}),
-        ("note", {"account": {"lockstep": None}}),
-    ):
-        report = drift({}, facts)
-        assert (only(report).severity, report.code) == (severity, DRIFT)
 
 
 def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:

@@ -62,7 +62,7 @@ def differences(snapshots: dict[str, Any]) -> list[tuple[str, ...]]:
     return [(item.host, item.kind, item.item, item.how) for item in report.differences]
 
 
-def test_a_key_that_is_missing_damaged_or_readable_by_others_is_drift() -> None:
+def test_a_key_that_is_missing_damaged_readable_by_others_or_another_is_drift() -> None:
     # Members have one key, and the host beside them has none.
     assert differences(same_snapshots()) == []
     for value in (None, "0644 root:root", "damaged"):
@@ -73,9 +73,7 @@ def test_a_key_that_is_missing_damaged_or_readable_by_others_is_drift() -> None:
         else:
             snapshots["spark-1"]["facts"]["secret"][PATH] = value
         assert differences(snapshots) == [("spark-1", "secret", PATH, "deploy")]
-
-
-def test_of_two_keys_the_one_of_the_later_host_is_wrong() -> None:
+    # Of two keys the one of the later host is wrong.
     snapshots = same_snapshots()
     snapshots["spark-1"]["facts"]["shared key"] = {PATH: 32 * "b"}
     assert differences(snapshots) == [("spark-1", "shared key", PATH, "deploy")]

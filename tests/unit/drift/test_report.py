@@ -54,12 +54,9 @@ def report_text(drift_report: Report) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-def test_a_report_fits_80_columns_and_says_who_puts_what_right() -> None:
+def test_a_report_fits_80_columns_and_hosts_without_drift_or_answer_take_one_line() -> None:
     golden = (Path(__file__).parent / "golden_drift.txt").read_text()
     assert report_text(drifted_report()) == golden.rstrip()
-
-
-def test_hosts_without_drift_or_without_an_answer_take_one_line() -> None:
     assert report_text(diff_report((ONE, perfect(ONE)), (TWO, perfect(TWO)))) == (
         "No drift: 2 hosts as inventory and record ask and as each other."
     )
@@ -252,7 +249,9 @@ def test_what_another_inventory_asked_for_is_no_foreign_file() -> None:
     assert WEBUI_SECRETS in question["allowed"] and WEBUI_SECRETS not in question["files"]
 
 
-def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows() -> None:
+def test_a_host_that_answered_is_left_what_concerns_it_and_no_more_than_its_page_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, two = perfect(ONE), perfect(TWO)
     first["facts"]["file"][SWITCH] = 32 * "0"
     two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
@@ -264,9 +263,6 @@ def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows
     host_report = report.of_host(drift_report, "spark2")
     assert (len(host_report["differences"]), host_report["more"]) == (40, 10)
     assert host_report["unknown"] == ["packages: dpkg-query ended with 2: locked"]
-
-
-def test_only_hosts_that_answered_are_left_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     logins = [hosts.HostQuestion(Login(name, ()), {}) for name in ("spark1", "spark2")]
     monkeypatch.setattr(report, "read", lambda *_, **__: ([ONE, TWO], logins))

@@ -99,9 +99,7 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
     assert "http" not in text and "src=" not in text and "url(" not in text
     assert text.count("<h2") == len(PARTS)
     assert "1970-01-01 00:00 UTC" in text
-
-
-def test_a_host_is_asked_without_a_lock() -> None:
+    # A host is asked without a lock.
     assert STARTS["units"] == [
         "vllm-qwen36.service",
         "vllm-qwen36-fallback.service",

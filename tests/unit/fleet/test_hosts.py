@@ -58,13 +58,6 @@ def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> 
     assert fault.value.allowed == "spark-1.local, @docker/spark-2, spark-3.local"
 
 
-def test_a_command_gets_its_words_and_its_input(put_ssh: Callable[[str], None]) -> None:
-    put_ssh('echo "$*"; cat; exit 3')
-    answer = hosts.ask(SPARK, ["cat", "/a b"], text="given")
-    assert (answer.code, answer.out) == (3, "-- spark-1 cat '/a b'\ngiven")
-    assert (answer.fault, answer.error_text) == ("", "it ended with 3")
-
-
 @pytest.mark.parametrize(
     ("ssh", "fault"),
     [
@@ -138,7 +131,9 @@ def test_a_readers_answer_or_why_there_is_none(
     assert (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
 
 
-def test_all_are_at_work_at_once_and_answer_in_order() -> None:
+def test_a_command_gets_its_words_and_input_and_all_are_at_work_at_once(
+    put_ssh: Callable[[str], None],
+) -> None:
     together = threading.Barrier(3, timeout=180)
 
     def work(number: int) -> int:
@@ -147,6 +142,10 @@ def test_all_are_at_work_at_once_and_answer_in_order() -> None:
 
     assert hosts.at_once(work, [1, 2, 3]) == [10, 20, 30]
     assert hosts.at_once(work, []) == []
+    put_ssh('echo "$*"; cat; exit 3')
+    answer = hosts.ask(SPARK, ["cat", "/a b"], text="given")
+    assert (answer.code, answer.out) == (3, "-- spark-1 cat '/a b'\ngiven")
+    assert (answer.fault, answer.error_text) == ("", "it ended with 3")
 
 
 def test_a_deploy_is_pyinfra_s_own_by_the_owner_s_files_where_there_are_some(

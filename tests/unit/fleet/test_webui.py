@@ -27,7 +27,9 @@ def copies_answer(image: str, *copies: dict[str, object]) -> HostAnswer:
     return HostAnswer(code=0, out=json.dumps({"image": image, "snapshots": copies}))
 
 
-def test_the_newest_copy_of_the_older_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_copy_of_the_older_image_fits_where_another_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     other, older = {**COPY, "image": "another", "number": 5}, {**COPY, "number": 2}
     answer = copies_answer("newer", other, COPY, older)
     (copy,) = fitting(monkeypatch, answer)
@@ -40,8 +42,5 @@ def test_the_newest_copy_of_the_older_image_fits(monkeypatch: pytest.MonkeyPatch
     assert copy.number is None
     (copy,) = fitting(monkeypatch, HostAnswer(fault="no connection"))
     assert copy.fault == "no connection"
-
-
-def test_a_host_that_has_the_same_image_is_of_no_interest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fitting(monkeypatch, copies_answer(IMAGE)) == []
     assert fitting(monkeypatch, copies_answer("newer"), image="") == []

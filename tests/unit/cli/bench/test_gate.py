@@ -48,9 +48,8 @@ def test_one_line_per_host_and_the_worst_code(tmp_path: Path) -> None:
     assert result.exit_code == 2
     message = "sudo: a password is required. Let the account use sudo without a password"
     assert f"spark-2.local  {message}" in result.output
-
-
-def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
+    # Options reach the right host.
+    (tmp_path / "bin/spark-2.local").unlink()
     result = run(tmp_path, "--accept", "--limit", "spark-1.local")
     assert result.exit_code == 0
     command = (tmp_path / "bin/spark-1.local").read_text()

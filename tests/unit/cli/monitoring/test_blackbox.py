@@ -45,7 +45,7 @@ def question(folder: Path) -> Any:
     return json.loads(text.strip().rpartition("\n")[2])["asked"]["blackbox"]
 
 
-def test_the_recorder_is_asked(tmp_path: Path) -> None:
+def test_the_recorder_is_asked_and_one_alone_itself(tmp_path: Path) -> None:
     result = run(tmp_path, TWO, ANSWER, "--before-boot", "--minutes", "3")
     assert result.exit_code == 0, result.output
     assert "spark-2.local" in (tmp_path / "asked").read_text().splitlines()[0]
@@ -57,9 +57,6 @@ def test_the_recorder_is_asked(tmp_path: Path) -> None:
     document = json.loads(run(tmp_path, TWO, ANSWER, "--json").output)
     assert document["figures"]["load"] == [[89.0, 1.5], [90.0, 2.5]]
     assert document["events"] == [{"at": 88.0, "kind": "kernel", "words": "err: NVRM: Xid"}]
-
-
-def test_one_alone_is_asked_itself(tmp_path: Path) -> None:
     result = run(tmp_path, ALONE, {**ANSWER, "series": [], "said": []})
     assert result.exit_code == 0, result.output
     request = question(tmp_path)
