@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from an_inventory import write_inventory
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from lockstep.cli import backup as module
 from lockstep.cli.main import main
@@ -34,8 +34,10 @@ class Sparks:
         listing = {"password": "/etc/lockstep/secrets/backup.key", "places": self.places}
         return HostAnswer(0, json.dumps(listing)) if words == ["list"] else self.answer
 
-    def run(self, verb: str, *words: str) -> Result:
-        return CliRunner().invoke(main, ["backup", verb, "-i", self.inventory, *words])
+    def run(self, verb: str, *words: str, exit_code: int = 0) -> str:
+        result = CliRunner().invoke(main, ["backup", verb, "-i", self.inventory, *words])
+        assert result.exit_code == exit_code, result.output
+        return result.output
 
 
 @pytest.fixture
@@ -46,37 +48,30 @@ def sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sparks:
 
 
 def test_backups_are_made_and_listed_where_the_inventory_has_them(sparks: Sparks) -> None:
-    result = sparks.run("check", "two.local")
-    assert result.exit_code == 2 and "backup" in result.output and not sparks.words
-    result = sparks.run("now")
-    assert result.exit_code == 0 and "spark-1.local: done" in result.output
+    output = sparks.run("check", "two.local", exit_code=2)
+    assert "backup" in output and not sparks.words
+    assert "spark-1.local: done" in sparks.run("now")
     assert sparks.words == [["now"]]
     sparks.answer = HostAnswer(1, err="no room")
-    result = sparks.run("now")
-    assert result.exit_code == 1 and "no room" in result.output
-    result = sparks.run("list")
-    assert result.exit_code == 0
-    assert "secrets/backup.key" in result.output and "abcd1234" in result.output
+    assert "no room" in sparks.run("now", exit_code=1)
+    output = sparks.run("list")
+    assert "secrets/backup.key" in output and "abcd1234" in output
     places: dict[str, Any] = {"/own": {"none_yet": True, "snapshots": [], "on_this_disk": True}}
     sparks.places = places
-    result = sparks.run("list")
-    assert result.exit_code == 0
-    assert "spark-1.local: no backup yet (a new host, or one whose disk was lost)." in result.output
-    assert "spark-1.local: warning: this backup lies on the disk" in result.output
+    output = sparks.run("list")
+    assert "spark-1.local: no backup yet (a new host, or one whose disk was lost)." in output
+    assert "spark-1.local: warning: this backup lies on the disk" in output
     places["sftp:x"] = {"fault": "no password", "snapshots": [], "on_this_disk": False}
-    result = sparks.run("list")
-    assert result.exit_code == 1
-    assert "Older ones may be in sftp:x." in result.output and "warning" not in result.output
+    output = sparks.run("list", exit_code=1)
+    assert "Older ones may be in sftp:x." in output and "warning" not in output
 
 
 def test_restore_says_what_it_loses_and_does_nothing_unasked(sparks: Sparks) -> None:
-    result = sparks.run("restore", "spark-1.local")
-    assert result.exit_code == 2 and "2 chat(s)" in result.output
+    assert "2 chat(s)" in sparks.run("restore", "spark-1.local", exit_code=2)
     for absent_backup in (("ffff",), ("--from", "/no")):
-        assert sparks.run("restore", "spark-1.local", *absent_backup, "-y").exit_code == 2
+        sparks.run("restore", "spark-1.local", *absent_backup, "-y", exit_code=2)
     assert all(words == ["list"] for words in sparks.words)
-    result = sparks.run("restore", "spark-1.local", "-y")
-    assert result.exit_code == 0
+    sparks.run("restore", "spark-1.local", "-y")
     assert sparks.words[-1] == ["restore", "abcd1234"]
 
 
@@ -84,4 +79,4 @@ def test_restore_says_what_it_loses_and_does_nothing_unasked(sparks: Sparks) -> 
 def test_the_newest_is_one_of_a_night_or_by_hand(sparks: Sparks, why: str, code: int) -> None:
     snapshot = {**ONE, "why": why, "chats_since": 0}
     sparks.places = {"/own": {"snapshots": [snapshot]}}
-    assert sparks.run("restore", "spark-1.local", "-y").exit_code == code
+    sparks.run("restore", "spark-1.local", "-y", exit_code=code)

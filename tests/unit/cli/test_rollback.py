@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from a_spark import pins_for, spark
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from group_data import all as all_hosts
 from lockstep.cli import rollback
@@ -119,8 +119,10 @@ class Site:
         """The hosts that returned, in order."""
         return [name for name, argv in self.commands if "back" in argv]
 
-    def back(self, *options: str) -> Any:
-        return CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
+    def back(self, *options: str, exit_code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
+        assert result.exit_code == exit_code, result.output
+        return result
 
 
 @pytest.fixture
@@ -137,25 +139,23 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: Site) -> None:
     result = pair.back("--yes")
-    assert result.exit_code == 0, result.output
     assert pair.returned_hosts == ["spark1", "spark2"]
     assert lockfile.load(pair.lock) == FIRST
     assert "ddddddddd" in result.stdout and "000000000000" in result.stdout
     assert "spark1: as generation 3 of 2026-11-23 10:00 UTC was, 2 file(s)\n" in result.stdout
     assert "spark2: generation 4, as 3 was\n" in result.stdout
     assert result.stdout.endswith("Each host is what its record of that generation says.\n")
-    assert pair.back("--yes").exit_code == 0
+    pair.back("--yes")
     assert lockfile.load(pair.lock) == SECOND and len(pair.returned_hosts) == 4
 
 
 def test_from_a_lock_that_not_every_host_has_only_those_return_that_do(pair: Site) -> None:
     lockfile.save(pair.lock, THIRD)
     result = pair.back()
-    assert result.exit_code == 0, result.output
     assert lockfile.load(pair.lock) == SECOND and pair.commands == []
     assert "spark1: is as it was then" in result.stdout
     pair.deploy(THIRD, "spark2")
-    assert pair.back("--yes").exit_code == 0
+    pair.back("--yes")
     assert pair.returned_hosts == ["spark2"]
     assert lockfile.load(pair.lock) == SECOND
 
@@ -167,43 +167,39 @@ def test_a_changed_inventory_is_no_obstacle_and_each_host_is_compared_with_its_r
     site.write_inventory('"extra_files": {"/etc/own.conf": "own.conf"}')
     site.deploy(SECOND)
     result = site.back("--yes")
-    assert result.exit_code == 0, result.output
     assert site.returned_hosts == ["spark1"]
     assert "Put some.py back, or the next deploy brings again:" in result.stdout
     assert "spark1: extra_files" in result.stdout and "(some.py)" in result.stdout
     site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
-    result = site.back("--yes")
-    assert result.exit_code == 1
+    result = site.back("--yes", exit_code=1)
     assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr
 
 
 def test_a_look_or_no_yes_changes_nothing_and_files_and_hot_models_are_named(site: Site) -> None:
     site.hot["spark1"] = ("qwen", "")
     look = site.back("--dry")
-    assert look.exit_code == 0
     assert "2 file(s); qwen is hot: it restarts\n  /etc/a\n  /etc/b\n" in look.stdout
     site.ends = True
     assert "qwen is hot: it ends, for it was not there then" in site.back("--dry").stdout
-    unanswered_question = site.back()
-    assert unanswered_question.exit_code == 2 and "--yes returns" in unanswered_question.stderr
+    unanswered_question = site.back(exit_code=2)
+    assert "--yes returns" in unanswered_question.stderr
     assert site.commands == [] and lockfile.load(site.lock) == SECOND
 
 
 def test_a_host_that_fails_holds_the_others_back_until_a_second_rollback(pair: Site) -> None:
     pair.fails = "spark1"
-    result = pair.back("--yes")
-    assert result.exit_code == 1 and "spark1: it failed" in result.stdout
+    result = pair.back("--yes", exit_code=1)
+    assert "spark1: it failed" in result.stdout
     message = " ".join(result.stderr.split())
     assert message.startswith("Not returned: spark2. `lockstep rollback --dry")
     assert message.endswith("` shows where each Spark is.")
     assert lockfile.load(pair.lock) == SECOND
     pair.fails = "spark2"
-    result = pair.back("--yes")
-    assert result.exit_code == 1
+    result = pair.back("--yes", exit_code=1)
     assert "Returned: spark1. `lockstep rollback -i" in result.stderr
     assert lockfile.load(pair.lock) == FIRST
     pair.fails = ""
-    assert pair.back("--yes").exit_code == 0
+    pair.back("--yes")
     assert pair.returned_hosts == ["spark1", "spark1", "spark2", "spark1"]
     assert lockfile.load(pair.lock) == SECOND
 
@@ -211,12 +207,11 @@ def test_a_host_that_fails_holds_the_others_back_until_a_second_rollback(pair: S
 def test_an_obstacle_on_any_host_is_known_before_the_first_change(pair: Site) -> None:
     pair.foreign["spark2"] = "not made by Lockstep: /etc/a; nothing was changed"
     for options in ((), ("--dry",), ("--yes",)):
-        result = pair.back(*options)
-        assert result.exit_code == 2 and "spark2: not made by Lockstep: /etc/a" in result.stderr
+        result = pair.back(*options, exit_code=2)
+        assert "spark2: not made by Lockstep: /etc/a" in result.stderr
     pair.foreign.clear()
     pair.journals["spark2"] = "0" * 16
-    result = pair.back("--yes")
-    assert result.exit_code == 2
+    result = pair.back("--yes", exit_code=2)
     message = " ".join(result.stderr.split())
     assert "spark2" in message and "copy some.lock.previous.yaml over the lock" in message
     assert pair.commands == [] and lockfile.load(pair.lock) == SECOND
@@ -225,7 +220,7 @@ def test_an_obstacle_on_any_host_is_known_before_the_first_change(pair: Site) ->
 def test_a_cluster_s_model_is_hot_again_when_all_its_members_have_returned(pair: Site) -> None:
     pair.hot = {name: ("qwen", "both") for name in ("spark1", "spark2")}
     pair.code = 4
-    assert pair.back("--yes").exit_code == 0
+    pair.back("--yes")
     commands = [(name, argv[-1]) for name, argv in pair.commands]
     assert commands == [("spark1", "back"), ("spark2", "back"), ("spark1", "qwen")]
 
@@ -234,7 +229,6 @@ def test_a_host_that_came_since_stays(site: Site) -> None:
     site.write_inventory(hosts=("spark1", "spark2"))
     site.deploy(THIRD)
     result = site.back("--yes")
-    assert result.exit_code == 0, result.output
     assert site.returned_hosts == ["spark1"]
     assert "spark2: was not in that deploy, and stays as it is" in result.stdout
 
@@ -245,8 +239,7 @@ def test_without_a_deploy_to_return_to_nothing_is_done(
     site = Site(tmp_path, monkeypatch)
     for names, absent in ((("spark1",), "deployed"), ((), "previous")):
         site.deploy(FIRST, *names)
-        result = site.back("--yes")
-        assert result.exit_code == 2
+        result = site.back("--yes", exit_code=2)
         message = " ".join(result.stderr.split())
         assert f"there is no deploy to return to; found no some.lock.{absent}.yaml" in message
     assert site.commands == []
@@ -257,10 +250,9 @@ def test_open_webuis_data_return_where_that_is_wanted(
     site: Site, monkeypatch: pytest.MonkeyPatch, choice: str, words: list[str]
 ) -> None:
     site.copies = [Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)]
-    refusal = site.back("--yes")
-    assert refusal.exit_code == 2 and "--data return" in refusal.stderr and not site.commands
+    refusal = site.back("--yes", exit_code=2)
+    assert "--data return" in refusal.stderr and not site.commands
     result = site.back("--yes", "--data", choice)
-    assert result.exit_code == 0, result.output
     assert "2 chat(s) that were begun or continued since are not in it" in result.stdout
     assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *words]]
     # A person at a terminal is asked.

@@ -55,9 +55,11 @@ def answers(**more: Any) -> str:
     return f"echo '{line}'; echo '{line}'; exec sleep 60"
 
 
-def run(path: Path, *words: str, second: str = answers()) -> Result:
+def run(path: Path, *words: str, second: str = answers(), exit_code: int = 0) -> Result:
     ssh = SSH.replace("{first}", answers()).replace("{second}", second)
-    return invoke_lockstep(path.parent, ssh, "status", "-i", str(path), *words)
+    result = invoke_lockstep(path.parent, ssh, "status", "-i", str(path), *words)
+    assert result.exit_code == exit_code, result.output
+    return result
 
 
 def screen_text(**more: Any) -> str:
@@ -74,7 +76,6 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
     result = run(inventory)
-    assert result.exit_code == 0
     text = " ".join(result.output.split())
     assert text.startswith("spark-1 qwen hot since ") and " spark-2 qwen hot since " in text
     assert text.count("(3 h 5 min), 57.0 tok/s, 3 requests") == 2
@@ -85,7 +86,7 @@ def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
     ]
     calls.unlink()
     result = run(inventory, "--limit", "spark-2")
-    assert result.exit_code == 0 and "spark-1" not in result.output + calls.read_text()
+    assert "spark-1" not in result.output + calls.read_text()
 
 
 def test_a_silent_spark_is_said_and_the_other_is_shown(
@@ -98,8 +99,7 @@ def test_a_silent_spark_is_said_and_the_other_is_shown(
         return until(sparks, lambda all_: all_["spark-1"].looks > 1, limit_s)
 
     monkeypatch.setattr(watching.Watching, "until", wait_for_spark)
-    result = run(inventory, second="exec sleep 60")
-    assert result.exit_code == 2
+    result = run(inventory, second="exec sleep 60", exit_code=2)
     assert "silent: no answer " in result.output and "qwen hot since" in result.output
 
 
@@ -120,14 +120,13 @@ NO_SCRIPT = "bash: line 1: /data/scripts/llm/switch.sh: No such file or director
 def test_a_spark_that_does_not_serve_is_said_with_the_reason(
     inventory: Path, second: str, code: int, message: str
 ) -> None:
-    result = run(inventory, second=second)
-    assert result.exit_code == code
+    result = run(inventory, second=second, exit_code=code)
     assert message in " ".join(result.output.split())
     assert ("silent" in result.output) is (code == 2)
 
 
 def test_json_has_the_same_facts(inventory: Path) -> None:
-    result = run(inventory, "--json", second="exit 3")
+    result = run(inventory, "--json", second="exit 3", exit_code=2)
     document = json.loads(result.output)
     assert document["spark-1"] == {"facts": FACTS, "fault": None}
     assert document["spark-2"] == {"facts": None, "fault": "its status ended with 3"}

@@ -34,14 +34,15 @@ esac
 """
 
 
-def run(path: Path, *words: str, ssh: str = SSH, code: int = 4) -> Result:
-    text = ssh.replace("{code}", str(code))
-    return invoke_lockstep(path.parent, text, "switch", "-i", str(path), *words)
+def run(path: Path, *words: str, ssh: str = SSH, exit_code: int = 0) -> Result:
+    text = ssh.replace("{code}", str(exit_code))
+    result = invoke_lockstep(path.parent, text, "switch", "-i", str(path), *words)
+    assert result.exit_code == exit_code, result.output
+    return result
 
 
 def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
-    result = run(inventory, "qwen")
-    assert result.exit_code == 4
+    result = run(inventory, "qwen", exit_code=4)
     assert sorted(result.output.splitlines()) == [
         "spark-1.local  ok  qwen is hot, started in 95 s, 57.0 tok/s",
         "spark-2.local  exit 4  NO MODEL IS HOT: qwen failed",
@@ -54,7 +55,6 @@ def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
     )
     command_file.unlink()
     result = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
-    assert result.exit_code == 0
     assert result.output.splitlines()[0] == "spark-1.local: starting"
     command = (inventory.parent / "bin/spark-1.local").read_text()
     assert "-o User=anna" in command and command.endswith("switch.sh mistral-fallback --dry\n")
@@ -105,8 +105,7 @@ NO_SCRIPT = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or di
 def test_without_an_answer_of_a_switch_none_has_failed(
     inventory: Path, ssh: str, code: int, message: str
 ) -> None:
-    result = run(inventory, "none", ssh=ssh)
-    assert result.exit_code == code
+    result = run(inventory, "none", ssh=ssh, exit_code=code)
     assert f"spark-2.local  {message}" in result.output
 
 
@@ -167,8 +166,8 @@ exit {code}
 
 def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) -> None:
     first = ("qwen", "--limit", "spark-1.local")
-    ssh = STARTS.format(verdict="NO MODEL IS HOT: qwen and mistral failed", code=4)
-    assert run(inventory, *first, ssh=ssh).output.splitlines() == [
+    ssh = STARTS.replace("{verdict}", "NO MODEL IS HOT: qwen and mistral failed")
+    assert run(inventory, *first, ssh=ssh, exit_code=4).output.splitlines() == [
         "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
         "  qwen FAILED after 40 s: exited with 1",
         "    ValueError: no such option: --wrong-flag",
@@ -176,12 +175,12 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
         "  mistral FAILED after 2 s: refused",
         "    no memory",
     ]
-    ssh = STARTS.format(verdict="qwen FAILED; its fallback x is hot", code=3)
-    output = run(inventory, "qwen", ssh=ssh).output
+    ssh = STARTS.replace("{verdict}", "qwen FAILED; its fallback x is hot")
+    output = run(inventory, "qwen", ssh=ssh, exit_code=3).output
     assert "qwen FAILED after 40 s" in output and output.count("its fallback x is hot") == 2
     # A host of an earlier release wraps its lines for a terminal, and has no events.
     lines = "qwen FAILED after 40 s: exited with 1\\n  no memory\\nNO MODEL IS HOT: qwen\\n  failed"
-    result = run(inventory, *first, ssh=f"printf '{lines}\\n'; exit 4")
+    result = run(inventory, *first, ssh=f"printf '{lines}\\n'; exit 4", exit_code=4)
     assert result.output.splitlines() == ["spark-1.local  exit 4  NO MODEL IS HOT: qwen failed"]
 
 
@@ -194,8 +193,7 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
     ],
 )
 def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], message: str) -> None:
-    result = run(inventory, *words)
-    assert result.exit_code == 2
+    result = run(inventory, *words, exit_code=2)
     assert message in " ".join(result.output.split())
     assert not (inventory.parent / "bin/spark-1.local").exists()
 
@@ -209,8 +207,8 @@ def test_of_a_cluster_the_first_member_is_asked_for_its_model_and_each_for_none(
     tmp_path: Path,
 ) -> None:
     path = write_inventory(tmp_path, PAIR)
-    (line,) = run(path, "all", code=0).output.splitlines()
+    (line,) = run(path, "all").output.splitlines()
     assert line.split()[0] == "spark-1.local"
-    run(path, "none", code=0)
+    run(path, "none")
     for host in ("10.0.0.1", "10.0.0.2"):
         assert (tmp_path / "bin" / host).read_text().endswith("switch.sh none --wait\n")
