@@ -151,25 +151,23 @@ def test_a_key_that_may_change_the_cache_makes_it_unknown_by_name(key: str) -> N
     assert from_config({**LLAMA, key: None}, "config.json").layers
 
 
-@pytest.mark.parametrize(
-    ("config", "bytes_"),
-    [
+def test_a_state_has_the_bytes_that_vllm_gives_it() -> None:
+    for config, bytes_ in (
         ({"model_type": "granitemoehybrid", **MAMBA}, 2),
         ({"model_type": "nemotron_h", **MAMBA}, 4),
         ({"model_type": "nemotron_h", "mamba_ssm_cache_dtype": "bfloat16", **MAMBA}, 2),
         ({"model_type": "qwen3_next", **DELTA}, 2),
         ({"model_type": "qwen3_5_text", "mamba_ssm_dtype": "float32", **DELTA}, 4),
         ({"model_type": "kimi_linear", "linear_num_heads": 8, "linear_head_dim": 64}, 4),
-    ],
-)
-def test_a_state_has_the_bytes_that_vllm_gives_it(config: dict[str, Any], bytes_: int) -> None:
-    layers = from_config({**LLAMA, "layer_types": ["linear_attention"] * 2, **config}, "").layers
-    assert [(group.state_bytes, group.conv > 0) for group in layers] == [(bytes_, True)]
+    ):
+        layers = from_config(
+            {**LLAMA, "layer_types": ["linear_attention"] * 2, **config}, ""
+        ).layers
+        assert [(group.state_bytes, group.conv > 0) for group in layers] == [(bytes_, True)]
 
 
-@pytest.mark.parametrize(
-    "broken_configuration",
-    [
+def test_what_makes_no_sense_is_unknown_and_no_crash() -> None:
+    for broken_configuration in (
         {"layer_types": ["full_attention"]},
         {"num_hidden_layers": 10**9},
         {"layer_types": ["full_attention", "new_attention"]},
@@ -180,8 +178,6 @@ def test_a_state_has_the_bytes_that_vllm_gives_it(config: dict[str, Any], bytes_
         {"sliding_window": [None], "layer_types": ["sliding_attention"] * 2},
         {"sliding_window": 4096, "model_type": "of tomorrow"},
         {"linear_attn_config": {"kda_layers": [1], "full_attn_layers": [1]}},
-    ],
-)
-def test_what_makes_no_sense_is_unknown_and_no_crash(broken_configuration: dict[str, Any]) -> None:
-    with pytest.raises(ArchitectureUnknown):
-        from_config({**LLAMA, **broken_configuration}, "config.json")
+    ):
+        with pytest.raises(ArchitectureUnknown):
+            from_config({**LLAMA, **broken_configuration}, "config.json")

@@ -26,9 +26,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("quant", "files"),
-    [
+def test_a_quantisation_is_its_own_files_first_part_first() -> None:
+    for quant, files in (
         ("UD-IQ2_M", PARTS),
         ("ud-iq2_m", PARTS),
         ("BF16", ["big-BF16.gguf"]),
@@ -36,10 +35,8 @@ NAMES = [
         ("UD-Q4_K_M", ["big-UD-Q4_K_M.gguf"]),
         ("K_M", []),
         ("Q8_0", []),
-    ],
-)
-def test_a_quantisation_is_its_own_files_first_part_first(quant: str, files: list[str]) -> None:
-    assert list(files_of(NAMES, quant)) == files
+    ):
+        assert list(files_of(NAMES, quant)) == files
 
 
 FOLDERS = [
@@ -71,13 +68,14 @@ def test_every_quantisation_of_a_repository_is_named_also_by_its_folder_alone() 
     }
 
 
-@pytest.mark.parametrize(
-    ("model", "sees"),
-    [(FOLDERS[0], FOLDERS[3]), (FOLDERS[2], FOLDERS[4]), ("m-F32.gguf", FOLDERS[-1])],
-)
-def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width(model: str, sees: str) -> None:
-    assert mmproj(FOLDERS, model) == sees
-    assert mmproj(["x/mmproj.gguf", model], model) is None
+def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width() -> None:
+    for model, sees in (
+        (FOLDERS[0], FOLDERS[3]),
+        (FOLDERS[2], FOLDERS[4]),
+        ("m-F32.gguf", FOLDERS[-1]),
+    ):
+        assert mmproj(FOLDERS, model) == sees
+        assert mmproj(["x/mmproj.gguf", model], model) is None
 
 
 def test_a_part_that_is_missing_is_named() -> None:
@@ -130,9 +128,8 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("architecture", "more", "layers"),
-    [
+def test_windows_and_states_are_read_from_the_header() -> None:
+    for architecture, more, layers in (
         ("gemma3", WINDOW, {"sliding": 27, "full": 5}),
         ("gpt-oss", WINDOW, {"sliding": 16, "full": 16}),
         (
@@ -143,16 +140,12 @@ STATES = {
         ("zebra", {"attention.sliding_window": 0}, {"full": 32}),
         ("qwen35moe", STATES, {"recurrent": 24, "full": 8}),
         ("qwen3next", {**STATES, "full_attention_interval": 8}, {"recurrent": 28, "full": 4}),
-    ],
-)
-def test_windows_and_states_are_read_from_the_header(
-    architecture: str, more: dict[str, Any], layers: dict[str, int]
-) -> None:
-    groups = {group.kind: group for group in shapes_of(architecture, **more).layers}
-    assert {kind: group.count for kind, group in groups.items()} == layers
-    if state := groups.get("recurrent"):
-        sizes = (state.state, state.state_bytes, state.conv)
-        assert sizes == (128 * 4096, 4, 2 * 16 * 128 + 4096)
+    ):
+        groups = {group.kind: group for group in shapes_of(architecture, **more).layers}
+        assert {kind: group.count for kind, group in groups.items()} == layers
+        if state := groups.get("recurrent"):
+            sizes = (state.state, state.state_bytes, state.conv)
+            assert sizes == (128 * 4096, 4, 2 * 16 * 128 + 4096)
 
 
 LATENT = {
@@ -178,9 +171,8 @@ def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v(
     assert shapes_of("deepseek2", **keys).kv_bytes_per_token() == 32 * elements * 2
 
 
-@pytest.mark.parametrize(
-    ("architecture", "keys"),
-    [
+def test_layers_of_other_kinds_or_sizes_are_not_guessed() -> None:
+    for architecture, keys in (
         # A latent of sizes that no model has.
         ("deepseek2", {**LATENT, "attention.key_length": 512}),
         ("deepseek2", {**LATENT, "attention.head_count_kv": 8}),
@@ -199,9 +191,5 @@ def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v(
         ("qwen35moe", {**STATES, "ssm.inner_size": [1, 2]}),
         ("qwen35moe", {**WINDOW, "attention.sliding_window_pattern": "x"}),
         ("x", {"attention.sliding_window": [1, 2], "attention.sliding_window_pattern": 2}),
-    ],
-)
-def test_layers_of_other_kinds_or_sizes_are_not_guessed(
-    architecture: str, keys: dict[str, Any]
-) -> None:
-    assert configuration(start(architecture, **keys)) == {}
+    ):
+        assert configuration(start(architecture, **keys)) == {}

@@ -41,19 +41,14 @@ def test_every_page_is_listed_with_its_subject() -> None:
     assert lines["evidence/cuda"].startswith("Evidence")
 
 
-@pytest.mark.parametrize(
-    ("section", "part"),
-    [
+def test_a_page_is_shown_whole_or_a_section_up_to_the_next_heading_of_its_level(page: None) -> None:
+    for section, part in (
         ((), PAGE),
         (("first-part",), PAGE[PAGE.index("## First") : PAGE.index("## Second")]),
         (("inside-and-more",), "### Inside, and more\ndeep\n"),
         (("second",), "## Second\nend\n"),
-    ],
-)
-def test_a_page_is_shown_whole_or_a_section_up_to_the_next_heading_of_its_level(
-    page: None, section: tuple[str, ...], part: str
-) -> None:
-    assert show_help("one", *section).output.rstrip() == part.rstrip()
+    ):
+        assert show_help("one", *section).output.rstrip() == part.rstrip()
 
 
 def test_what_is_not_there_is_answered_with_what_is(page: None) -> None:

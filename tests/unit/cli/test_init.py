@@ -94,20 +94,17 @@ def test_nothing_is_replaced_and_of_files_that_cannot_all_be_written_none_stays(
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_use_writes_nothing(tmp_path: Path) -> None:
+    for words, message in (
         (["spark-1;id"], "is no name"),
         (["-spark", "x"], "No such option"),
         (["spark-1.local", "spark-1.local"], "a host is named twice"),
         (["spark-1.local", "--user", "an na"], "operators"),
         ([], "Missing argument 'HOST...'"),
-    ],
-)
-def test_wrong_use_writes_nothing(words: list[str], message: str, tmp_path: Path) -> None:
-    result = init(tmp_path / "mine", *words)
-    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
-    assert not (tmp_path / "mine").exists()
+    ):
+        result = init(tmp_path / "mine", *words)
+        assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+        assert not (tmp_path / "mine").exists()
 
 
 def test_pyinfra_has_the_owners_data_over_the_defaults_and_no_broken_inventory(

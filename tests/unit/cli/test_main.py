@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import click
-import pytest
 from click.testing import CliRunner
 
 from lockstep.cli.main import GROUPS, main
 
 
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
+def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
+    for words, answer in (
         (("stauts",), "Did you mean 'status'?"),
         (("key", "lst"), "Did you mean 'list'?"),
         (("xyzzy",), "No such command 'xyzzy'."),
-    ],
-)
-def test_a_mistyped_command_is_answered_with_the_nearest(words, answer):
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 2
-    assert answer in result.output
+    ):
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 2
+        assert answer in result.output
 
 
 def test_the_first_help_has_each_command_once_and_whole_at_80_columns():

@@ -107,22 +107,16 @@ NO_ROUTE = "ssh: connect to host spark-2: No route"
 NO_SCRIPT = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
 
 
-@pytest.mark.parametrize(
-    ("second", "code", "message"),
-    [
+def test_a_spark_that_does_not_serve_is_said_with_the_reason(inventory: Path) -> None:
+    for second, code, message in (
         (f"echo '{NO_ROUTE}' >&2; exit 255", 2, f"silent: no connection: {NO_ROUTE}"),
         (f"echo '{NO_SCRIPT}' >&2; exit 127", 1, "spark-2 not deployed yet → lockstep deploy"),
         ("echo 'sh: another: not found' >&2; exit 127", 2, "silent: sh: another: not found"),
         (answers(problems=["2 engines: a, b"]), 1, "BROKEN 2 engines: a, b"),
-    ],
-    ids=["no connection", "not deployed", "another program", "a broken rule"],
-)
-def test_a_spark_that_does_not_serve_is_said_with_the_reason(
-    inventory: Path, second: str, code: int, message: str
-) -> None:
-    result = run(inventory, second=second, exit_code=code)
-    assert message in " ".join(result.output.split())
-    assert ("silent" in result.output) is (code == 2)
+    ):
+        result = run(inventory, second=second, exit_code=code)
+        assert message in " ".join(result.output.split())
+        assert ("silent" in result.output) is (code == 2)
 
 
 def test_json_has_the_same_facts(inventory: Path) -> None:

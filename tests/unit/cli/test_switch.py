@@ -93,20 +93,15 @@ def test_a_terminal_shows_what_each_host_is_at_and_verdicts_above_it(
 NO_SCRIPT = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
 
 
-@pytest.mark.parametrize(
-    ("ssh", "code", "message"),
-    [
+def test_without_an_answer_of_a_switch_none_has_failed(inventory: Path) -> None:
+    for ssh, code, message in (
         (SSH.replace("{code}", "255"), 2, "exit 2  no connection (NO MODEL"),
         # As Ctrl-C ends an ssh.
         ("kill -INT $$", 2, "exit 2  no connection (ssh was ended here)\n"),
         (NO_SCRIPT, 78, "exit 78  not deployed yet → lockstep deploy\n"),
-    ],
-)
-def test_without_an_answer_of_a_switch_none_has_failed(
-    inventory: Path, ssh: str, code: int, message: str
-) -> None:
-    result = run(inventory, "none", ssh=ssh, exit_code=code)
-    assert f"spark-2.local  {message}" in result.output
+    ):
+        result = run(inventory, "none", ssh=ssh, exit_code=code)
+        assert f"spark-2.local  {message}" in result.output
 
 
 def test_this_machine_may_have_no_deploy_either() -> None:
@@ -184,18 +179,15 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
     assert result.output.splitlines() == ["spark-1.local  exit 4  NO MODEL IS HOT: qwen failed"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_use_contacts_nobody(inventory: Path) -> None:
+    for words, message in (
         (("qwne",), "nothing was switched on any host. Did you mean 'qwen'? Allowed: qwen"),
         (("zzz",), "has no model 'zzz', and nothing was switched on any host; allowed: qwen"),
         (("qwen", "--wait", "--dry"), "exclude each other"),
-    ],
-)
-def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], message: str) -> None:
-    result = run(inventory, *words, exit_code=2)
-    assert message in " ".join(result.output.split())
-    assert not (inventory.parent / "bin/spark-1.local").exists()
+    ):
+        result = run(inventory, *words, exit_code=2)
+        assert message in " ".join(result.output.split())
+        assert not (inventory.parent / "bin/spark-1.local").exists()
 
 
 def test_the_worst_code_is_by_harm_and_not_by_number() -> None:

@@ -109,19 +109,16 @@ def auto(**facts: object) -> Reply:
     return as_json({"data": [{"id": "auto", "lockstep": {"alias_of": "qwen", **facts}}]})
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
+def test_where_nothing_can_be_told_one_sentence_says_why() -> None:
+    for reply, message in (
         (as_json({"data": [{"id": "qwen", "lockstep": {}}]}), "no model is hot"),
         (auto(kind="embedding"), "qwen is hot and does not chat; found embedding"),
         (as_json({"error": "who"}, 401), "asks for a key"),
         (Reply(b"<html>"), "no answer of the gateway"),
         (Reply(b"[]"), "no answer of the gateway"),
-    ],
-)
-def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, message: str) -> None:
-    with serving({"/v1/models": reply, CHAT: as_json({"error": "no"}, 403)}) as server:
-        with pytest.raises(LockstepError, match=message):
-            GatewayAddress(server.url).hot()
-        with pytest.raises(LockstepError, match="the gateway refuses the key"):
-            GatewayAddress(server.url, "lk-2").ask(shape())
+    ):
+        with serving({"/v1/models": reply, CHAT: as_json({"error": "no"}, 403)}) as server:
+            with pytest.raises(LockstepError, match=message):
+                GatewayAddress(server.url).hot()
+            with pytest.raises(LockstepError, match="the gateway refuses the key"):
+                GatewayAddress(server.url, "lk-2").ask(shape())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from lockstep.clients.offer import GatewayOffer, of_host
 from lockstep.fleet.hosts import choose
 
@@ -35,19 +33,16 @@ def host_offer(
     return of_host(chosen_host, every)
 
 
-@pytest.mark.parametrize(
-    ("gateway", "url"),
-    [
+def test_where_it_is_open_that_is_its_address(tmp_path: Path) -> None:
+    for gateway, url in (
         ('{"bind": "0.0.0.0", "plain": True}', "http://spark-1:8090"),
         ('{"bind": "10.0.0.1", "plain": True, "port": 8009}', "http://10.0.0.1:8009"),
         ('{"bind": "0.0.0.0", "tls": "own"}', "https://spark-1:8443"),
         ('{"bind": "10.0.0.1", "tls": "own", "tls_port": 9443}', "https://spark-1:9443"),
-    ],
-)
-def test_where_it_is_open_that_is_its_address(tmp_path: Path, gateway: str, url: str) -> None:
-    offer = host_offer(tmp_path, more=f'{{"gateway": {gateway}}}')
-    assert (offer.url, offer.has_key, offer.tunnel) == (url, True, "")
-    assert offer.authority is ("own" in gateway)
+    ):
+        offer = host_offer(tmp_path, more=f'{{"gateway": {gateway}}}')
+        assert (offer.url, offer.has_key, offer.tunnel) == (url, True, "")
+        assert offer.authority is ("own" in gateway)
 
 
 def test_a_tunnel_is_by_the_port_that_ssh_has_there_and_loopback_may_ask_for_keys(
@@ -75,20 +70,16 @@ def test_context_is_the_least_of_recipe_and_fallback_and_a_wait_the_longest(tmp_
     assert slow.wait_s == 7200 + 1800
 
 
-@pytest.mark.parametrize(
-    ("big", "least"), [(None, 262144), (131072, 131072), (65536, 262144), (16384, 262144)]
-)
-def test_auto_has_the_least_context_that_an_agent_can_use(
-    tmp_path: Path, big: int | None, least: int
-) -> None:
+def test_auto_has_the_least_context_that_an_agent_can_use(tmp_path: Path) -> None:
     """`mistral` has 32768, and is no model for an agent."""
-    model_data = {"overrides": {"max_model_len": big}, "fallback": None} if big else {}
-    more = '{"gateway": {"peers": ("spark-2",)}}'
-    two = '{"gateway": {"peers": ("spark-1",)}}'
-    offer = host_offer(tmp_path, more=more, two=two, model=repr(model_data))
-    assert offer.models[0].context == least
-    # Models of peers are offered, too.
-    assert offer.models[-1].name == "big"
+    for big, least in ((None, 262144), (131072, 131072), (65536, 262144), (16384, 262144)):
+        model_data = {"overrides": {"max_model_len": big}, "fallback": None} if big else {}
+        more = '{"gateway": {"peers": ("spark-2",)}}'
+        two = '{"gateway": {"peers": ("spark-1",)}}'
+        offer = host_offer(tmp_path, more=more, two=two, model=repr(model_data))
+        assert offer.models[0].context == least
+        # Models of peers are offered, too.
+        assert offer.models[-1].name == "big"
 
 
 def test_aliases_and_overrides_count(tmp_path: Path) -> None:

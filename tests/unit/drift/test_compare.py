@@ -125,21 +125,25 @@ def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
 
 
 # A first deploy that was cut off has left some programs, and no record.
-@pytest.mark.parametrize("file", ["/etc/default/earlyoom", "/usr/local/lib/lockstep/lock.json"])
-def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(file: str) -> None:
+def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others() -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
-    kernel = GOOD["facts"]["kernel"]
-    facts = {"kernel": kernel, "file": {file: 32 * "0"}, "account": {"root": "uid 0"}}
-    other_facts = {
-        "other image": {"an/image@sha256:55": "sha256:12"},
-        "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
-    }
-    report = diff_report((ONE, {**GOOD, "facts": facts}), (TWO, changed(GOOD_TOO, other_facts)))
-    difference = only(report)
-    assert (difference.host, difference.severity, difference.how) == ("spark1", "error", "deploy")
-    shown_lines = [("", "expected deployed, found nothing")]
-    assert (difference.kind, *display(difference)) == ("Lockstep", "on this host", shown_lines)
-    assert of_host(report, "spark2")["differences"] == []
+    for file in ("/etc/default/earlyoom", "/usr/local/lib/lockstep/lock.json"):
+        kernel = GOOD["facts"]["kernel"]
+        facts = {"kernel": kernel, "file": {file: 32 * "0"}, "account": {"root": "uid 0"}}
+        other_facts = {
+            "other image": {"an/image@sha256:55": "sha256:12"},
+            "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
+        }
+        report = diff_report((ONE, {**GOOD, "facts": facts}), (TWO, changed(GOOD_TOO, other_facts)))
+        difference = only(report)
+        assert (difference.host, difference.severity, difference.how) == (
+            "spark1",
+            "error",
+            "deploy",
+        )
+        shown_lines = [("", "expected deployed, found nothing")]
+        assert (difference.kind, *display(difference)) == ("Lockstep", "on this host", shown_lines)
+        assert of_host(report, "spark2")["differences"] == []
 
 
 def test_a_failed_unit_but_for_a_switch_and_a_package_that_the_lock_lacks_are_drift() -> None:
@@ -159,26 +163,25 @@ ALL_OF_DOCKER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("service", "shows", "how", "command"),
-    [
+def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_far() -> None:
+    for service, shows, how, command in (
         ("docker.service", "off at boot", "deploy", ""),
         # Preflight refuses a host whose Docker does not answer, so no deploy comes that far.
         ("docker.service", "inactive, off at boot", "by hand", ALL_OF_DOCKER),
         ("docker.service", "inactive, masked", "by hand", ALL_OF_DOCKER),
         ("earlyoom.service", "inactive, masked", "deploy", ""),
         ("containerd.service", None, "by hand", ""),
-    ],
-)
-def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_far(
-    service: str, shows: str | None, how: str, command: str
-) -> None:
-    bent = {"system service": {service: shows}}
-    # Whichever host it is: the first one of the inventory is no model for the others.
-    for drifted_host, report in (("spark1", drift(bent, {})), ("spark2", drift({}, bent))):
-        assert difference_keys(report) == [(drifted_host, "system service", service)]
-        difference = only(report)
-        assert (difference.severity, difference.how, difference.command) == ("error", how, command)
+    ):
+        bent = {"system service": {service: shows}}
+        # Whichever host it is: the first one of the inventory is no model for the others.
+        for drifted_host, report in (("spark1", drift(bent, {})), ("spark2", drift({}, bent))):
+            assert difference_keys(report) == [(drifted_host, "system service", service)]
+            difference = only(report)
+            assert (difference.severity, difference.how, difference.command) == (
+                "error",
+                how,
+                command,
+            )
 
 
 def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_kinds() -> None:
@@ -222,17 +225,14 @@ HOOK = "hook nvidia-container-runtime-hook"
 OF_CDI = {"hook nvidia-cdi-hook": "present", "device nvidia.com/gpu=all": "present"}
 
 
-@pytest.mark.parametrize(
-    ("item", "changes"),
-    [(HOOK, {HOOK: None, "runtime nvidia": "present"}), ("toolkit mode", {"toolkit mode": "cdi"})],
-    ids=["no hook", "a mode in which it refuses"],
-)
-def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_cdi(
-    item: str, changes: dict[str, str | None]
-) -> None:
-    for version, expected_drift in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
-        report = drift({"docker": {**OF_CDI, **changes, "version": version}})
-        assert difference_keys(report) == expected_drift
+def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_cdi() -> None:
+    for item, changes in (
+        (HOOK, {HOOK: None, "runtime nvidia": "present"}),
+        ("toolkit mode", {"toolkit mode": "cdi"}),
+    ):
+        for version, expected_drift in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
+            report = drift({"docker": {**OF_CDI, **changes, "version": version}})
+            assert difference_keys(report) == expected_drift
 
 
 def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
@@ -294,24 +294,21 @@ def test_the_password_of_sudo_goes_through_standard_input_alone(
     assert "sudo: a password is required. Give --ask-sudo-password" in host_snapshot.fault
 
 
-@pytest.mark.parametrize(
-    ("reader", "part", "name"),
-    [
+def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
+    for reader, part, name in (
         ("packages", "facts", "apt package"),
         ("environments", "answers", "environments"),
         # Whether it was deployed to is not guessed, either.
         ("deploy_records.generation_and_accepted_speeds", "facts", "deployed"),
-    ],
-)
-def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed(
-    reader: str, part: str, name: str
-) -> None:
-    bent = snapshot_copy(GOOD_TOO)
-    bent[part].pop(name)
-    bent["faults"] = {reader: "dpkg-query ended with 2"}
-    report = diff_report((ONE, GOOD), (TWO, bent))
-    assert (report.differences, report.code) == ((), UNKNOWN)
-    assert report.unknown == (("spark2", f"{reader.partition('.')[0]}: dpkg-query ended with 2"),)
+    ):
+        bent = snapshot_copy(GOOD_TOO)
+        bent[part].pop(name)
+        bent["faults"] = {reader: "dpkg-query ended with 2"}
+        report = diff_report((ONE, GOOD), (TWO, bent))
+        assert (report.differences, report.code) == ((), UNKNOWN)
+        assert report.unknown == (
+            ("spark2", f"{reader.partition('.')[0]}: dpkg-query ended with 2"),
+        )
 
 
 def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
@@ -319,16 +316,13 @@ def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
     assert read_answer("spark1", HostAnswer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
+def test_an_answer_that_is_none_is_told_as_such() -> None:
+    for answer, why in (
         (HostAnswer(127, "", "python3: not found"), ": python3: not found"),
         (HostAnswer(0, '{"facts": {}'), ""),
         (HostAnswer(0, "[]"), ""),
         (HostAnswer(1, '{"answers": {}, "facts": {}, "faults": {}}'), ""),
-    ],
-)
-def test_an_answer_that_is_none_is_told_as_such(answer: HostAnswer, why: str) -> None:
-    host_snapshot = read_answer("spark1", answer, (0.0, 0.0))
-    assert host_snapshot.snapshot is None
-    assert f"its answer is no snapshot{why}" in host_snapshot.fault
+    ):
+        host_snapshot = read_answer("spark1", answer, (0.0, 0.0))
+        assert host_snapshot.snapshot is None
+        assert f"its answer is no snapshot{why}" in host_snapshot.fault

@@ -58,9 +58,10 @@ def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> 
     assert fault.value.allowed == "spark-1.local, @docker/spark-2, spark-3.local"
 
 
-@pytest.mark.parametrize(
-    ("ssh", "fault"),
-    [
+def test_a_command_that_did_not_run_says_why_with_the_remedy(
+    put_ssh: Callable[[str], None],
+) -> None:
+    for ssh, fault in (
         ("echo a; echo timed  out >&2; exit 255", "no connection: timed out"),
         ("exit 255", "no connection: it ended with 255"),
         (
@@ -71,13 +72,9 @@ def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> 
         ("echo busy >&2; exit 75", ""),
         ("echo 'sh: 1: /data/x.sh: not found' >&2; exit 127", hosts.NOT_DEPLOYED),
         ("echo 'sh: 1: /data/y.sh: not found' >&2; exit 127", ""),
-    ],
-)
-def test_a_command_that_did_not_run_says_why_with_the_remedy(
-    ssh: str, fault: str, put_ssh: Callable[[str], None]
-) -> None:
-    put_ssh(ssh)
-    assert hosts.ask(SPARK, ["/data/x.sh", "status"]).fault == fault
+    ):
+        put_ssh(ssh)
+        assert hosts.ask(SPARK, ["/data/x.sh", "status"]).fault == fault
 
 
 def test_without_ssh_or_an_answer_in_time_that_is_said(
@@ -91,44 +88,38 @@ def test_without_ssh_or_an_answer_in_time_that_is_said(
     assert hosts.ask(Login("@local", ()), ["/data/x.sh", "status"]).fault == hosts.NOT_DEPLOYED
 
 
-@pytest.mark.parametrize("words", ["can't open file", "can't find '__main__' module in"])
-def test_a_host_without_our_programs_is_not_deployed_yet(words: str) -> None:
-    err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
-    answer = hosts.answer_of(SPARK, 2, "", err)
-    assert answer.fault.startswith("not deployed yet")
-    assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
+def test_a_host_without_our_programs_is_not_deployed_yet() -> None:
+    for words in ("can't open file", "can't find '__main__' module in"):
+        err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
+        answer = hosts.answer_of(SPARK, 2, "", err)
+        assert answer.fault.startswith("not deployed yet")
+        assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
 
 
-@pytest.mark.parametrize(
-    ("ssh", "expected_answer"),
-    [
+def test_a_document_or_why_there_is_none(put_ssh: Callable[[str], None]) -> None:
+    for ssh, expected_answer in (
         # What a program answers counts, however it ended.
         ("echo '[1]'; exit 1", ([1], "")),
         ("echo none; echo busy >&2; exit 75", (None, "busy")),
         ("echo none", (None, "it ended with 0")),
-    ],
-)
-def test_a_document_or_why_there_is_none(
-    ssh: str, expected_answer: object, put_ssh: Callable[[str], None]
+    ):
+        put_ssh(ssh)
+        assert hosts.ask(SPARK, ["cat"]).json() == expected_answer
+
+
+def test_a_readers_answer_or_why_there_is_none(
+    tmp_path: Path, put_ssh: Callable[[str], None]
 ) -> None:
-    put_ssh(ssh)
-    assert hosts.ask(SPARK, ["cat"]).json() == expected_answer
-
-
-@pytest.mark.parametrize(
-    ("ssh", "expected_answer"),
-    [
+    for ssh, expected_answer in (
         ("""echo '{"answers": {"link": [1]}, "faults": {}}'""", ([1], "")),
         ("""echo '{"answers": {}, "faults": {"link": "KeyError: 1"}}'""", (None, "KeyError: 1")),
         ("echo lost >&2; exit 255", (None, "no connection: lost")),
-    ],
-)
-def test_a_readers_answer_or_why_there_is_none(
-    ssh: str, expected_answer: object, tmp_path: Path, put_ssh: Callable[[str], None]
-) -> None:
-    put_ssh(f'echo "$*" > {tmp_path}/asked; cat > /dev/null; {ssh}')
-    assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == expected_answer
-    assert (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
+    ):
+        put_ssh(f'echo "$*" > {tmp_path}/asked; cat > /dev/null; {ssh}')
+        assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == expected_answer
+        assert (
+            (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
+        )
 
 
 def test_a_command_gets_its_words_and_input_and_all_are_at_work_at_once(

@@ -67,19 +67,14 @@ def test_pyinfras_own_connection_gives_a_silent_host_up_within_45_s(
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == every == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "to", "known_hosts_name"),
-    [
+def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets() -> None:
+    for name, data, to, known_hosts_name in (
         ("@ssh/spark-1", {}, "spark-1", "spark-1"),
         ("spark-1", {"ssh_user": "anna", "ssh_port": 22}, "-p 22 anna@spark-1", "spark-1"),
         ("a", {"ssh_hostname": "fd00::12", "ssh_user": "anna"}, "anna@fd00::12", "fd00::12"),
         ("fd00::12", {"ssh_port": 2222}, "-p 2222 fd00::12", "'[fd00::12]:2222'"),
-    ],
-)
-def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets(
-    name: str, data: dict[str, object], to: str, known_hosts_name: str
-) -> None:
-    assert (typed_login(name, data), known_name(name, data)) == (to, known_hosts_name)
+    ):
+        assert (typed_login(name, data), known_name(name, data)) == (to, known_hosts_name)
 
 
 def test_local_runs_here_and_other_connectors_are_refused() -> None:

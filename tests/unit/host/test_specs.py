@@ -10,7 +10,6 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-import pytest
 from a_spark import COMMIT, pins_for, spark, wheel
 
 from lockstep.host.specs import engine_check_hash, engine_spec, missing_engine_parts, weights_spec
@@ -176,17 +175,15 @@ DRIFTS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "missing"), DRIFTS)
-def test_each_kind_of_drift_is_seen(
-    path: str, value: object, missing: dict[str, list[str]]
-) -> None:
-    state = copy.deepcopy(WHOLE)
-    *folders, key = path.split()
-    place = reduce(getitem, folders, state)
-    place[key] = value
-    if value is REMOVED:
-        del place[key]
-    assert missing_engine_parts(BOTH, state) == missing
+def test_each_kind_of_drift_is_seen() -> None:
+    for path, value, missing in DRIFTS:
+        state = copy.deepcopy(WHOLE)
+        *folders, key = path.split()
+        place = reduce(getitem, folders, state)
+        place[key] = value
+        if value is REMOVED:
+            del place[key]
+        assert missing_engine_parts(BOTH, state) == missing
 
 
 FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
@@ -246,14 +243,10 @@ ANOTHERS_DRAFT = (
 )
 
 
-@pytest.mark.parametrize(
-    "order", [(DRAFTED, BORROWING), (BORROWING, DRAFTED), (BORROWING, ANOTHERS_DRAFT)]
-)
-def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model(
-    order: tuple[str, str],
-) -> None:
-    entries = {item["model"]: item for item in repositories(*order)}
-    assert len(entries) == 2
-    files = [{"path": "config.json", "size": 5, "sha256": 64 * "e"}]
-    borrow = {"model": "org/base", "revision": COMMIT, "files": files}
-    assert entries["org/main"]["borrow"] == [borrow]
+def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model() -> None:
+    for order in ((DRAFTED, BORROWING), (BORROWING, DRAFTED), (BORROWING, ANOTHERS_DRAFT)):
+        entries = {item["model"]: item for item in repositories(*order)}
+        assert len(entries) == 2
+        files = [{"path": "config.json", "size": 5, "sha256": 64 * "e"}]
+        borrow = {"model": "org/base", "revision": COMMIT, "files": files}
+        assert entries["org/main"]["borrow"] == [borrow]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from an_inventory import write_inventory
 from click.testing import Result
 from over_ssh import invoke_lockstep
@@ -64,17 +63,12 @@ def test_the_recorder_is_asked_and_one_alone_itself(tmp_path: Path) -> None:
     assert "is recorded by no other Spark" in result.output
 
 
-@pytest.mark.parametrize(
-    ("hosts", "message", "remedy"),
-    [
+def test_where_nothing_is_known_the_host_and_a_remedy_are_named(tmp_path: Path) -> None:
+    for hosts, message, remedy in (
         (TWO, "spark-2.local, which records spark-1.local, tells nothing", "lockstep-prometheus"),
         (ALONE, "spark-1.local tells nothing", "ask with --before-boot"),
-    ],
-)
-def test_where_nothing_is_known_the_host_and_a_remedy_are_named(
-    tmp_path: Path, hosts: Any, message: str, remedy: str
-) -> None:
-    result = run(tmp_path, hosts, None)
-    assert (result.exit_code, result.stdout) == (2, "")
-    text = " ".join(result.stderr.split())
-    assert f"{message}: it does not answer" in text and remedy in text
+    ):
+        result = run(tmp_path, hosts, None)
+        assert (result.exit_code, result.stdout) == (2, "")
+        text = " ".join(result.stderr.split())
+        assert f"{message}: it does not answer" in text and remedy in text
