@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from lab.hub.gguf import write_gguf
 from lab.hub.safetensors import Tensor
 from lockstep.checkpoints.architecture import Architecture
@@ -68,7 +66,7 @@ def test_every_quantisation_of_a_repository_is_named_also_by_its_folder_alone() 
     }
 
 
-def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width() -> None:
+def test_what_sees_is_in_the_nearest_folder_and_a_missing_part_is_named() -> None:
     for model, sees in (
         (FOLDERS[0], FOLDERS[3]),
         (FOLDERS[2], FOLDERS[4]),
@@ -76,9 +74,6 @@ def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width() -> None:
     ):
         assert mmproj(FOLDERS, model) == sees
         assert mmproj(["x/mmproj.gguf", model], model) is None
-
-
-def test_a_part_that_is_missing_is_named() -> None:
     assert missing_parts(FOLDERS[1:2]) == (FOLDERS[0],)
     assert missing_parts(FOLDERS[:2]) == missing_parts(FOLDERS[2:3]) == missing_parts([]) == ()
 
@@ -101,15 +96,13 @@ def test_the_start_of_a_file_tells_of_its_layers_but_where_they_differ() -> None
     }
     assert configuration(start(feed_forward_length=[1, 2]))["num_hidden_layers"] == 32
     assert configuration(start(**{"attention.head_count_kv": [8, 4]})) == {}
+    # A start that is none or breaks off is no fault.
+    for data in (DEEP, b"", b"GGUF", b"no such thing", start()[:200], bytes(4096)):
+        assert configuration(data) == {}
 
 
 # Lists in lists without an end.
 DEEP = start()[:24] + b"\1" + bytes(7) + b"a" + b"\t\0\0\0" + (b"\t\0\0\0\1" + bytes(7)) * 9999
-
-
-@pytest.mark.parametrize("data", [DEEP, b"", b"GGUF", b"no such thing", start()[:200], bytes(4096)])
-def test_a_start_that_is_none_or_breaks_off_is_no_fault(data: bytes) -> None:
-    assert configuration(data) == {}
 
 
 def shapes_of(architecture: str, **more: Any) -> Architecture:
@@ -164,11 +157,9 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize(("keys", "elements"), [(LATENT, 576), (HEADS, 128 * (192 + 128))])
-def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v(
-    keys: dict[str, Any], elements: int
-) -> None:
-    assert shapes_of("deepseek2", **keys).kv_bytes_per_token() == 32 * elements * 2
+def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v() -> None:
+    for keys, elements in ((LATENT, 576), (HEADS, 128 * (192 + 128))):
+        assert shapes_of("deepseek2", **keys).kv_bytes_per_token() == 32 * elements * 2
 
 
 def test_layers_of_other_kinds_or_sizes_are_not_guessed() -> None:

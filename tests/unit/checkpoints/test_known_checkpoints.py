@@ -37,7 +37,7 @@ def test_a_model_has_its_shapes_and_sizes_with_their_sources(tmp_path: Path) -> 
     assert knowledge.hardware["dgx-spark"].gib("reserve_gib") == 8.0
 
 
-def test_a_wrong_entry_is_named(tmp_path: Path) -> None:
+def test_a_wrong_entry_and_a_machine_without_a_figure_are_named(tmp_path: Path) -> None:
     for text, message in (
         ("chekpoints: {}\n", r"checkpoints.yaml:1: unknown key 'chekpoints'.*'checkpoints'"),
         ("checkpoints:\n  a: 7\n", r"checkpoints.yaml: checkpoints.a must be a mapping; found 7"),
@@ -63,9 +63,6 @@ def test_a_wrong_entry_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(CatalogueError, match=message):
             load_knowledge(write_catalogue(tmp_path, text))
-
-
-def test_a_machine_without_a_figure_is_named(tmp_path: Path) -> None:
     text = (FOLDER / "hardware.yaml").read_text().replace("reserve_gib:", "reserves_gib:")
     with pytest.raises(CatalogueError, match=r"'reserves_gib' in dgx-spark.*'reserve_gib'"):
         load_knowledge(write_catalogue(tmp_path, "checkpoints: {}\n", text))

@@ -77,9 +77,7 @@ def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory:
     run(inventory, "--keep", "0", exit_code=2)
 
 
-def test_only_hosts_with_something_to_remove_are_told_to_and_failures_are_named(
-    inventory: Path,
-) -> None:
+def test_only_hosts_with_something_to_remove_do_so_and_failures_are_named(inventory: Path) -> None:
     result = run(inventory, "--yes")
     assert result.output.endswith("spark-1.local: 2.3 GiB freed\n")
     assert calls(inventory) == [
@@ -94,9 +92,7 @@ def test_only_hosts_with_something_to_remove_are_told_to_and_failures_are_named(
     assert "spark-1.local: 2.3 GiB freed" in result.output
 
 
-def test_without_a_yes_or_on_ctrl_c_nothing_is_removed(
-    inventory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_yes_nothing_is_removed(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(inventory, exit_code=2)
     assert "--yes removes, --dry only shows" in result.output
 

@@ -41,7 +41,7 @@ def test_every_page_is_listed_with_its_subject() -> None:
     assert lines["evidence/cuda"].startswith("Evidence")
 
 
-def test_a_page_is_shown_whole_or_a_section_up_to_the_next_heading_of_its_level(page: None) -> None:
+def test_a_page_or_a_section_is_shown_whole_and_an_absent_one_answered(page: None) -> None:
     for section, part in (
         ((), PAGE),
         (("first-part",), PAGE[PAGE.index("## First") : PAGE.index("## Second")]),
@@ -49,9 +49,7 @@ def test_a_page_is_shown_whole_or_a_section_up_to_the_next_heading_of_its_level(
         (("second",), "## Second\nend\n"),
     ):
         assert show_help("one", *section).output.rstrip() == part.rstrip()
-
-
-def test_what_is_not_there_is_answered_with_what_is(page: None) -> None:
+    # What is not there is answered with what is.
     for words, message in (
         (("two",), "no such page; found 'two'; allowed: one."),
         (("one", "secnd"), "no such section of one; found 'secnd'. Did you mean 'second'?"),

@@ -107,9 +107,7 @@ def test_wrong_use_writes_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / "mine").exists()
 
 
-def test_pyinfra_has_the_owners_data_over_the_defaults_and_no_broken_inventory(
-    tmp_path: Path,
-) -> None:
+def test_pyinfra_has_the_owners_data_over_defaults_and_no_broken_inventory(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     init(folder, "spark-1.local", "--user", "anna")
     (folder / "group_data").mkdir()

@@ -112,9 +112,7 @@ def test_no_command_is_forgotten_here() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_names_what_is_wrong_with_its_inventory(
-    working_folder: Path, command: str
-) -> None:
+def test_each_command_says_what_its_inventory_lacks(working_folder: Path, command: str) -> None:
     required_words, one_host = COMMANDS[command]
     words, more = command.split(), required_words.split()
     folder = f"looked for inventory.py and inventories/*.py in {working_folder}."
@@ -132,11 +130,6 @@ def test_each_command_names_what_is_wrong_with_its_inventory(
         assert "no such host; found spark9" in found
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
-    for text in (refusal("plan", "-i", "gone.py"), refusal("plan", variable="gone.py")):
-        assert text.startswith("gone.py: there is no such inventory. Name it with")
-
-
 BROKEN = {
     "": "the inventory defines no list of hosts named 'bad'",
     "bad = []": "bad.py: the list of hosts 'bad' is empty. Add a host: (ADDRESS, {…}).",
@@ -149,10 +142,12 @@ BROKEN = {
 }
 
 
-def test_one_that_cannot_be_used_is_one_sentence(working_folder: Path) -> None:
+def test_a_file_that_cannot_be_used_is_one_sentence(working_folder: Path) -> None:
     for text in BROKEN:
         (working_folder / "bad.py").write_text(text)
         assert BROKEN[text] in refusal("plan", "-i", "bad.py")
+    for text in (refusal("plan", "-i", "gone.py"), refusal("plan", variable="gone.py")):
+        assert text.startswith("gone.py: there is no such inventory. Name it with")
 
 
 def test_an_output_that_takes_nothing_is_no_traceback() -> None:
@@ -211,9 +206,7 @@ def test_a_pipe_that_is_closed_changes_no_exit_code(working_folder: Path) -> Non
     assert (dict(zip(PRINTING, codes, strict=True)), result.stderr) == (PRINTING, "")
 
 
-def test_ctrl_c_is_a_sentence_and_130(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_with_a_sentence(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 

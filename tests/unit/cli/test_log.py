@@ -45,9 +45,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def test_all_hosts_are_shown_together_in_the_order_of_time(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_hosts_are_shown_in_order_of_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     result = log.run("--since", "2026-11-20")
     assert result.exit_code == 0
     assert result.output.splitlines() == [
@@ -74,9 +72,7 @@ def test_a_week_is_shown_and_no_steps_unless_more_is_asked_for(log: Log) -> None
     assert ago == pytest.approx(7 * 86400, abs=600)
 
 
-def test_one_that_does_not_answer_is_named_and_the_others_are_shown(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_host_is_named_beside_others(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANSWERS, "two.local", (None, "no connection: timed out"))
     result = log.run()
     assert result.exit_code == 2

@@ -19,7 +19,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
         assert answer in result.output
 
 
-def test_the_first_help_has_each_command_once_and_whole_at_80_columns():
+def test_help_has_each_command_once_and_whole_sentences_at_80_columns() -> None:
     output = CliRunner().invoke(main, ["--help"], terminal_width=80).output
     commands = [line.split()[0] for line in output.splitlines() if line.startswith("  ")]
     grouped_names = [name for names in GROUPS.values() for name in names]
@@ -29,9 +29,6 @@ def test_the_first_help_has_each_command_once_and_whole_at_80_columns():
     ]
     assert "..." not in output.partition("Options:")[2]
     assert output.index("Every day:") < output.index("deploy ") < output.index("Models:")
-
-
-def test_the_help_of_each_group_has_whole_sentences_at_80_columns():
     context = click.Context(main)
     groups = [
         name

@@ -104,9 +104,7 @@ def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None
     assert not (into / "bad.yaml").exists()
 
 
-def test_show_says_what_the_lock_here_leaves_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_says_what_a_lock_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventory.py").touch()
     name = "qwen3.6-35b-a3b-fp8"

@@ -160,9 +160,7 @@ def test_from_a_lock_that_not_every_host_has_only_those_return_that_do(pair: Sit
     assert lockfile.load(pair.lock) == SECOND
 
 
-def test_a_changed_inventory_is_no_obstacle_and_each_host_is_compared_with_its_record(
-    site: Site,
-) -> None:
+def test_a_changed_inventory_is_no_obstacle_and_a_host_fits_its_record(site: Site) -> None:
     (site.lock.parent / "own.conf").write_text("a\n")
     site.write_inventory('"extra_files": {"/etc/own.conf": "own.conf"}')
     site.deploy(SECOND)
@@ -233,9 +231,7 @@ def test_a_host_that_came_since_stays(site: Site) -> None:
     assert "spark2: was not in that deploy, and stays as it is" in result.stdout
 
 
-def test_without_a_deploy_to_return_to_nothing_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_deploy_has_none_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(tmp_path, monkeypatch)
     for names, absent in ((("spark1",), "deployed"), ((), "previous")):
         site.deploy(FIRST, *names)

@@ -89,7 +89,7 @@ def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
     assert "spark-1" not in result.output + calls.read_text()
 
 
-def test_a_silent_spark_is_said_and_the_other_is_shown(
+def test_a_silent_spark_is_said_beside_another(
     inventory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = watching.Watching.until
@@ -143,7 +143,7 @@ def test_watch_goes_on_until_ctrl_c_or_until_nobody_reads(inventory: Path) -> No
             assert watch.wait(180) == code
 
 
-def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
+def test_facts_that_are_wrong_stand_out_and_untold_ones_are_left_out() -> None:
     wedge = {**MODEL, "wedge": "the wedge watch restarted it", "sense": "it makes sense"}
     text = screen_text(
         switching={"user": "anna", "model": "mistral", "since": NOW, "pid": 1},
@@ -156,9 +156,6 @@ def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
     assert "qwen: the wedge watch restarted it" in text and "it makes sense" in text
     assert "last boot cut off at 08:00" in text
     assert "GPU 88 °C, held down by thermal slow-down" in text
-
-
-def test_facts_that_cannot_be_told_are_left_out_and_the_last_diff_is_counted() -> None:
     assert "no model hot" in screen_text(hot=None)
     assert "memory 41.2 of 121.7" in screen_text(engine=None, gpu=None, disk=None, switches=[])
     assert "min), 1 request\n" in screen_text(engine={"tok_s": None, "requests": 1})

@@ -68,9 +68,7 @@ def table_lines(phases: Phases) -> list[str]:
     return [line.rstrip() for line in output.export_text().splitlines()]
 
 
-def test_a_terminal_shows_what_each_host_is_at_and_verdicts_above_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_shows_phases_and_verdicts_above(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     phases = Phases(["spark-1", "spark-2"], clock=lambda: now[0])
     phases.hear("spark-1", "loading weights, file 6 of 13")
@@ -195,9 +193,7 @@ def test_the_worst_code_is_by_harm_and_not_by_number() -> None:
     assert [worst(codes) for codes in pairs] == [0, 3, 1, 75, 77, 2, 4, 2]
 
 
-def test_of_a_cluster_the_first_member_is_asked_for_its_model_and_each_for_none(
-    tmp_path: Path,
-) -> None:
+def test_of_a_cluster_the_first_member_is_asked_for_a_model_each_for_none(tmp_path: Path) -> None:
     path = write_inventory(tmp_path, PAIR)
     (line,) = run(path, "all").output.splitlines()
     assert line.split()[0] == "spark-1.local"

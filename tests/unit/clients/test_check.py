@@ -37,9 +37,8 @@ def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
         assert entry.source == "recorded" or any(sign in entry.source for sign in "#/"), entry
 
 
-@pytest.mark.parametrize(
-    ("body", "reply", "expected_row"),
-    [
+def test_what_an_answer_says_of_a_shape() -> None:
+    for body, reply, expected_row in (
         ({}, as_json({"choices": []}), ("works", "")),
         ({}, as_json({"a": 1}, x_lockstep_evened="b,c"), ("evened", "b,c")),
         ({}, Reply(b"<html>"), ("refused", "no JSON object")),
@@ -55,17 +54,13 @@ def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
         (STREAM, stream({"type": "error", "error": NO | {"type": "api_error"}}), ("unknown", "no")),
         (STREAM, stream({"type": "error", "response": None}), ("refused", "null")),
         (STREAM, Reply(b": waiting\n\n"), ("refused", "without an event")),
-    ],
-)
-def test_what_an_answer_says_of_a_shape(
-    body: dict[str, Any], reply: Reply, expected_row: tuple[str, str]
-) -> None:
-    with serving({CHAT: reply}) as server:
-        (row,) = ask_all(GatewayAddress(server.url), [shape(body=body)], pictures=False)
-    outcome, text = expected_row
-    row_text = ",".join(row.evened_shapes) + row.why
-    assert row.outcome == outcome
-    assert text in row_text and bool(text) == bool(row_text)
+    ):
+        with serving({CHAT: reply}) as server:
+            (row,) = ask_all(GatewayAddress(server.url), [shape(body=body)], pictures=False)
+        outcome, text = expected_row
+        row_text = ",".join(row.evened_shapes) + row.why
+        assert row.outcome == outcome
+        assert text in row_text and bool(text) == bool(row_text)
 
 
 def test_after_two_without_an_answer_nobody_waits_and_auto_is_the_hot_model() -> None:

@@ -45,9 +45,7 @@ def test_where_it_is_open_that_is_its_address(tmp_path: Path) -> None:
         assert offer.authority is ("own" in gateway)
 
 
-def test_a_tunnel_is_by_the_port_that_ssh_has_there_and_loopback_may_ask_for_keys(
-    tmp_path: Path,
-) -> None:
+def test_a_tunnel_is_by_the_port_of_ssh_and_loopback_may_ask_for_keys(tmp_path: Path) -> None:
     offer = host_offer(tmp_path, more='{"ssh_port": 2222}')
     assert offer.tunnel == "ssh -p 2222 anna@spark-1 -N -L 8090:127.0.0.1:8090"
     more = '{"gateway": {"local_keys": True}, "webui": {"enabled": False}}'

@@ -38,7 +38,7 @@ def version() -> str:
     return versions.version.__wrapped__()
 
 
-def test_a_checkout_names_its_commit_and_whether_files_differ(
+def test_a_checkout_names_its_commit_and_changes(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = git(checkout, "rev-parse", "--short=8", "HEAD")

@@ -8,7 +8,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.core.yamlfile import parse_mapping
 
 
-def test_what_breaks_a_parser_is_an_error() -> None:
+def test_a_text_that_breaks_a_parser_is_an_error_and_keys_know_their_lines() -> None:
     for text, message in (
         ("a: " + "[" * 500_000, "maximum recursion depth exceeded"),
         ("a: " + "{a: " * 5000, "maximum recursion depth exceeded"),
@@ -19,9 +19,6 @@ def test_what_breaks_a_parser_is_an_error() -> None:
         with pytest.raises(LockstepError) as error:
             parse_mapping(text, "recipe.yaml")
         assert "recipe.yaml" in str(error.value) and message in str(error.value)
-
-
-def test_keys_know_their_lines_at_every_depth() -> None:
     mapping = parse_mapping("a: 1\nb:\n  c:\n    - d: x\n", "recipe.yaml")
     assert mapping.lines == {"a": 1, "b": 2}
     assert mapping["b"]["c"][0].lines == {"d": 4}

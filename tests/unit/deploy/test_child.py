@@ -62,9 +62,7 @@ def test_lines_go_into_the_log_as_people_read_them_and_events_to_the_view(tmp_pa
     assert "     [spark1] qwen loads, 30 s\n" in log
 
 
-def test_a_password_goes_to_the_deploy_alone_and_nothing_waits_for_its_children(
-    tmp_path: Path,
-) -> None:
+def test_a_password_goes_to_the_deploy_alone_and_no_child_is_awaited(tmp_path: Path) -> None:
     view = RecordingView(answer='a "secret"')
     follow(tmp_path, view, events.Asks("sudo password: "))
     assert view.lines == ['answered "a \\"secret\\""']
@@ -75,7 +73,7 @@ def test_a_password_goes_to_the_deploy_alone_and_nothing_waits_for_its_children(
     assert view.lines == ["said"]
 
 
-def test_ctrl_c_ends_the_deploy_in_order_and_in_any_case_soon(
+def test_ctrl_c_ends_the_deploy_in_order_or_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = RecordingView(interrupt_at="go on")
@@ -90,9 +88,7 @@ def test_ctrl_c_ends_the_deploy_in_order_and_in_any_case_soon(
 
 
 @pytest.mark.parametrize("failure", [KeyError("a bug"), SystemExit(1)])
-def test_a_view_that_breaks_leaves_no_deploy_that_nobody_sees(
-    tmp_path: Path, failure: BaseException
-) -> None:
+def test_a_view_that_breaks_leaves_no_deploy(tmp_path: Path, failure: BaseException) -> None:
     class BrokenView(RecordingView):
         def line(self, text: str) -> None:
             self.pid = int(text)

@@ -22,9 +22,7 @@ def test_hosts_that_are_not_reached_are_named_and_the_remedy() -> None:
         first, last = unexplained_end(Course(0.0), lines)
         assert first == line.replace("[Errno None] ", "")
         assert last.startswith(remedy)
-
-
-def test_an_error_of_pyinfras_own_is_its_sentence_without_a_traceback() -> None:
+    # An error of pyinfra's own is its sentence, without a traceback.
     lines = [
         "--> Connecting to hosts...",
         "Traceback (most recent call last):",

@@ -62,9 +62,7 @@ def codes(hosts: Iterable[HostPlan], pins: Pins | None = None) -> set[str]:
     return {item.code for item in planned(hosts, pins).findings}
 
 
-def test_two_sparks_get_the_same_models_and_the_second_fetches_from_the_first(
-    hosts: tuple[HostPlan, ...],
-) -> None:
+def test_the_second_of_two_sparks_fetches_from_the_first(hosts: tuple[HostPlan, ...]) -> None:
     whole_plan = planned(hosts)
     first, second = whole_plan.hosts
     assert first.models == second.models
@@ -132,9 +130,7 @@ def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...
     assert planned_host.models[0].fit == planned(hosts, pins).hosts[0].models[1].fit
 
 
-def test_a_vllm_is_judged_by_its_own_version_and_a_fork_by_its_ancestors(
-    hosts: tuple[HostPlan, ...],
-) -> None:
+def test_a_fork_of_vllm_is_judged_by_its_ancestors_version(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
     engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
     model = next(item for item in host.models if item.name == "mistral-vllm")
@@ -176,9 +172,7 @@ def test_the_command_has_one_screen_of_80_columns_and_ends_well_with_warnings(fi
     assert {item["severity"] for item in document["findings"]} == {"warning"}
 
 
-def test_keys_that_differ_from_their_default_are_shown_and_an_error_ends_with_1(
-    tmp_path: Path,
-) -> None:
+def test_keys_that_are_no_defaults_are_shown_and_an_error_ends_with_1(tmp_path: Path) -> None:
     more = '"unit": "vllm", "start_timeout_s": 2400, "minimum": {"decode_tok_s": 20, "sense": True}'
     file = tmp_path / "pair.py"
     file.write_text(INVENTORY.replace('"unit": "vllm"', more))

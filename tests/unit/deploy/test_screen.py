@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from a_run import Clock, good, plain, step
 from rich.console import Console
 
@@ -58,14 +57,14 @@ Lockstep · inventories/spark.py ·…  6:12
 all lines: ~/.local/state/lockstep/deploys/2026-11-25T221300-17.log"""
 
 
-@pytest.mark.parametrize(("width", "picture"), [(80, WIDE), (40, NARROW)])
-def test_a_picture_in_the_middle_of_the_weights(width: int, picture: str) -> None:
-    lines = frame(fetching(), "inventories/spark.py", LOG, 372.0, width)
-    assert "\n".join(line.plain.rstrip() for line in lines) == picture
-    # A wide terminal has bar and figures on one line.
-    lines = frame(fetching(), "inventories/spark.py", LOG, 372.0, 120)
-    figures = "56.5 of 136.0 GB, 152 MB/s, about 9 min left"
-    assert f"▸ weights   ██████████░░░░░░░░░░░░░░  {figures}" in [line.plain for line in lines]
+def test_a_picture_in_the_middle_of_the_weights() -> None:
+    for width, picture in ((80, WIDE), (40, NARROW)):
+        lines = frame(fetching(), "inventories/spark.py", LOG, 372.0, width)
+        assert "\n".join(line.plain.rstrip() for line in lines) == picture
+        # A wide terminal has bar and figures on one line.
+        lines = frame(fetching(), "inventories/spark.py", LOG, 372.0, 120)
+        figures = "56.5 of 136.0 GB, 152 MB/s, about 9 min left"
+        assert f"▸ weights   ██████████░░░░░░░░░░░░░░  {figures}" in [line.plain for line in lines]
 
 
 def test_a_stage_that_ctrl_c_ended_has_no_tick() -> None:

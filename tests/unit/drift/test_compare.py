@@ -200,9 +200,7 @@ def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> N
     assert remedies == {"driver": "reboot", "CDI driver": "by hand"}
 
 
-def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_snapshot_says_for_which_driver_each_cdi_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         "/etc/cdi/nvidia.yaml": "kind: nvidia.com/gpu\nhostPath: /lib/libcuda.so.580.95.05\n",
         "/etc/cdi/other.yaml": "kind: vendor.com/nic\n",
@@ -273,9 +271,7 @@ def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks
     ]
 
 
-def test_the_password_of_sudo_goes_through_standard_input_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_password_of_sudo_goes_by_standard_input_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[tuple[list[str], str]] = []
 
     def run(argv: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
@@ -311,11 +307,6 @@ def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
         )
 
 
-def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
-    text = '{"answers": {}, "facts": {"clock now": {"seconds": "1000.0"}}, "faults": {}}'
-    assert read_answer("spark1", HostAnswer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
-
-
 def test_an_answer_that_is_none_is_told_as_such() -> None:
     for answer, why in (
         (HostAnswer(127, "", "python3: not found"), ": python3: not found"),
@@ -326,3 +317,6 @@ def test_an_answer_that_is_none_is_told_as_such() -> None:
         host_snapshot = read_answer("spark1", answer, (0.0, 0.0))
         assert host_snapshot.snapshot is None
         assert f"its answer is no snapshot{why}" in host_snapshot.fault
+    # A clock is wrong only by more than the answer was under way.
+    text = '{"answers": {}, "facts": {"clock now": {"seconds": "1000.0"}}, "faults": {}}'
+    assert read_answer("spark1", HostAnswer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)

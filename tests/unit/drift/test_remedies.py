@@ -48,7 +48,7 @@ def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it() -> None
         assert KINDS["unit path"].mending_command(DriftRow("a.service", "/etc/x", path)) == command
 
 
-def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
+def test_a_checkout_is_put_right_as_its_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "the engine/vllm"

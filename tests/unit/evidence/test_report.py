@@ -171,9 +171,7 @@ def put_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
 ENTRY = '{"__REALTIME_TIMESTAMP":"1795371076000000","SYSLOG_IDENTIFIER":"vllm","MESSAGE":%s%s}'
 
 
-def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
-    put_journal: Journal,
-) -> None:
+def test_the_last_start_is_told_by_systemd_and_by_the_processes(put_journal: Journal) -> None:
     last = ENTRY % ('"Stopped vllm.service"', ',"INVOCATION_ID":"abc"')
     lines = [
         ENTRY % ('"lockstep gate: 118.0 GiB available"', ""),
@@ -199,9 +197,7 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
     put_journal(f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
     [(_, _, text)] = logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})
     assert text == ""
-
-
-def test_the_boot_before_may_not_be_in_the_journal(put_journal: Journal) -> None:
+    # The boot before may not be in the journal.
     entry = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
     put_journal(f"case \"$*\" in *' -b 0') echo '{entry}';; *) exit 1;; esac")
     assert {part: text for _, part, text in logged_events.kernel(None)} == {

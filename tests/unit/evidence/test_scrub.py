@@ -233,9 +233,7 @@ def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataOb
 @pytest.mark.parametrize("kind", NAMED)
 @settings(max_examples=8)
 @given(secret=_word, separator=st.sampled_from(BEFORE))
-def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(
-    kind: str, secret: str, separator: str
-) -> None:
+def test_a_name_of_a_host_is_found_anywhere(kind: str, secret: str, separator: str) -> None:
     own: dict[str, Any] = {"hosts": ["spark-c0ffee"], "accounts": [], "domains": [], "serials": []}
     NAMED[kind](own, secret)
     tail = {"peer": ".attic.example", "domain": ".example", "serial of firmware": "7"}

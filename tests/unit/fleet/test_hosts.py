@@ -58,9 +58,7 @@ def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> 
     assert fault.value.allowed == "spark-1.local, @docker/spark-2, spark-3.local"
 
 
-def test_a_command_that_did_not_run_says_why_with_the_remedy(
-    put_ssh: Callable[[str], None],
-) -> None:
+def test_a_command_that_did_not_run_says_why(put_ssh: Callable[[str], None]) -> None:
     for ssh, fault in (
         ("echo a; echo timed  out >&2; exit 255", "no connection: timed out"),
         ("exit 255", "no connection: it ended with 255"),
@@ -75,6 +73,12 @@ def test_a_command_that_did_not_run_says_why_with_the_remedy(
     ):
         put_ssh(ssh)
         assert hosts.ask(SPARK, ["/data/x.sh", "status"]).fault == fault
+    # A host without our programs is not deployed yet.
+    for words in ("can't open file", "can't find '__main__' module in"):
+        err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
+        answer = hosts.answer_of(SPARK, 2, "", err)
+        assert answer.fault.startswith("not deployed yet")
+        assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
 
 
 def test_without_ssh_or_an_answer_in_time_that_is_said(
@@ -88,14 +92,6 @@ def test_without_ssh_or_an_answer_in_time_that_is_said(
     assert hosts.ask(Login("@local", ()), ["/data/x.sh", "status"]).fault == hosts.NOT_DEPLOYED
 
 
-def test_a_host_without_our_programs_is_not_deployed_yet() -> None:
-    for words in ("can't open file", "can't find '__main__' module in"):
-        err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
-        answer = hosts.answer_of(SPARK, 2, "", err)
-        assert answer.fault.startswith("not deployed yet")
-        assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
-
-
 def test_a_document_or_why_there_is_none(put_ssh: Callable[[str], None]) -> None:
     for ssh, expected_answer in (
         # What a program answers counts, however it ended.
@@ -107,9 +103,7 @@ def test_a_document_or_why_there_is_none(put_ssh: Callable[[str], None]) -> None
         assert hosts.ask(SPARK, ["cat"]).json() == expected_answer
 
 
-def test_a_readers_answer_or_why_there_is_none(
-    tmp_path: Path, put_ssh: Callable[[str], None]
-) -> None:
+def test_a_readers_answer_or_its_fault(tmp_path: Path, put_ssh: Callable[[str], None]) -> None:
     for ssh, expected_answer in (
         ("""echo '{"answers": {"link": [1]}, "faults": {}}'""", ([1], "")),
         ("""echo '{"answers": {}, "faults": {"link": "KeyError: 1"}}'""", (None, "KeyError: 1")),
@@ -122,9 +116,7 @@ def test_a_readers_answer_or_why_there_is_none(
         )
 
 
-def test_a_command_gets_its_words_and_input_and_all_are_at_work_at_once(
-    put_ssh: Callable[[str], None],
-) -> None:
+def test_a_command_gets_words_and_input_all_at_once(put_ssh: Callable[[str], None]) -> None:
     together = threading.Barrier(3, timeout=180)
 
     def work(number: int) -> int:
@@ -139,9 +131,7 @@ def test_a_command_gets_its_words_and_input_and_all_are_at_work_at_once(
     assert (answer.fault, answer.error_text) == ("", "it ended with 3")
 
 
-def test_a_deploy_is_pyinfra_s_own_by_the_owner_s_files_where_there_are_some(
-    inventory: Path,
-) -> None:
+def test_a_deploy_is_pyinfra_s_own_with_the_owner_s_files_if_any(inventory: Path) -> None:
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     words = [pyinfra, "-y", "--limit", "a", "--limit", "b"]
     config, program = (str(product.OWNER / name) for name in ("config.py", "deploy.py"))

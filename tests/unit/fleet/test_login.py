@@ -20,7 +20,7 @@ WITHIN_S = 45
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-def test_every_ssh_of_ours_gives_a_silent_host_up_within_45_s(
+def test_every_ssh_of_ours_gives_up_within_45_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(tmp_path))
@@ -43,9 +43,7 @@ def test_every_ssh_of_ours_gives_a_silent_host_up_within_45_s(
         assert f"    {name} {ALIVE[name]}\n" in text
 
 
-def test_pyinfras_own_connection_gives_a_silent_host_up_within_45_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pyinfras_own_connection_gives_up_within_45_s(monkeypatch: pytest.MonkeyPatch) -> None:
     sock = socket.socket()
     client = SimpleNamespace(get_transport=lambda: SimpleNamespace(sock=sock))
     connector = SimpleNamespace(client=client)
@@ -67,7 +65,7 @@ def test_pyinfras_own_connection_gives_a_silent_host_up_within_45_s(
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == every == 5
 
 
-def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets() -> None:
+def test_a_login_has_the_port_and_no_brackets_and_other_connectors_are_refused() -> None:
     for name, data, to, known_hosts_name in (
         ("@ssh/spark-1", {}, "spark-1", "spark-1"),
         ("spark-1", {"ssh_user": "anna", "ssh_port": 22}, "-p 22 anna@spark-1", "spark-1"),
@@ -75,9 +73,6 @@ def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets() -> None:
         ("fd00::12", {"ssh_port": 2222}, "-p 2222 fd00::12", "'[fd00::12]:2222'"),
     ):
         assert (typed_login(name, data), known_name(name, data)) == (to, known_hosts_name)
-
-
-def test_local_runs_here_and_other_connectors_are_refused() -> None:
     assert login("@local", {}).command(["switch.sh", "a b"]) == ["switch.sh", "a b"]
     assert login("@ssh/x", {"ssh_key": "k"}).command(["s", "a b"])[-2:] == ["x", "s 'a b'"]
     with pytest.raises(InventoryError, match="only hosts over ssh and @local"):

@@ -44,9 +44,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_the_hosts_own_port_is_taken_here_where_it_is_free_and_an_end_is_told(
-    ssh_arguments: Path,
-) -> None:
+def test_the_hosts_own_port_is_taken_here_if_free_and_an_end_is_told(ssh_arguments: Path) -> None:
     port = free_port()
     with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
         assert connection.urls == (f"http://127.0.0.1:{port}",)

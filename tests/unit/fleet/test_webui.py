@@ -27,9 +27,7 @@ def copies_answer(image: str, *copies: dict[str, object]) -> HostAnswer:
     return HostAnswer(code=0, out=json.dumps({"image": image, "snapshots": copies}))
 
 
-def test_the_newest_copy_of_the_older_image_fits_where_another_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_newest_copy_of_the_older_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     other, older = {**COPY, "image": "another", "number": 5}, {**COPY, "number": 2}
     answer = copies_answer("newer", other, COPY, older)
     (copy,) = fitting(monkeypatch, answer)

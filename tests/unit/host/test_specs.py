@@ -222,7 +222,7 @@ BORROWING = (
 )
 
 
-def test_a_model_and_its_draft_are_fetched() -> None:
+def test_a_model_and_its_draft_are_fetched_and_no_borrowed_file_is_lost() -> None:
     assert [item["model"] for item in repositories(DRAFTED)] == ["org/main", "org/draft"]
     assert repositories(DRAFTED)[1] == {
         "model": "org/draft",
@@ -236,17 +236,14 @@ def test_a_model_and_its_draft_are_fetched() -> None:
     # One that lies on the host is not fetched.
     text = "model: /srv/models/mine\ncontainer: a/b\ndefaults: {port: 1}\n"
     assert repositories(text) == []
-
-
-ANOTHERS_DRAFT = (
-    "model: org/other\ncontainer: a/b\ndefaults: {port: 3}\nlockstep: {draft: {model: org/main}}\n"
-)
-
-
-def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model() -> None:
     for order in ((DRAFTED, BORROWING), (BORROWING, DRAFTED), (BORROWING, ANOTHERS_DRAFT)):
         entries = {item["model"]: item for item in repositories(*order)}
         assert len(entries) == 2
         files = [{"path": "config.json", "size": 5, "sha256": 64 * "e"}]
         borrow = {"model": "org/base", "revision": COMMIT, "files": files}
         assert entries["org/main"]["borrow"] == [borrow]
+
+
+ANOTHERS_DRAFT = (
+    "model: org/other\ncontainer: a/b\ndefaults: {port: 3}\nlockstep: {draft: {model: org/main}}\n"
+)

@@ -99,9 +99,7 @@ def add_key(sparks: Sparks, *words: str) -> str:
     return sparks.run("add", *words).stdout.strip()
 
 
-def test_a_key_is_in_force_everywhere_and_only_its_digest_leaves_this_machine(
-    sparks: Sparks,
-) -> None:
+def test_a_key_is_in_force_everywhere_and_only_its_digest_leaves_here(sparks: Sparks) -> None:
     result = sparks.run("add", "anna", "--role", "operate", "--until", "2100-01-31")
     secret = result.stdout.strip()
     assert result.stderr == f"anna, role operate, on {ONE}, {OTHER}. Shown only now:\n"
@@ -164,9 +162,7 @@ def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Spar
 
 
 @pytest.mark.parametrize("remedy", [("list", "--fix"), ("revoke", "anna")])
-def test_a_spark_that_was_away_does_not_bring_a_revoked_key_back(
-    sparks: Sparks, remedy: tuple[str, ...]
-) -> None:
+def test_a_spark_that_was_away_brings_no_key_back(sparks: Sparks, remedy: tuple[str, ...]) -> None:
     secret = add_key(sparks, "anna")
     sparks.down(OTHER)
     result = sparks.run("revoke", "anna", exit_code=2)

@@ -50,9 +50,7 @@ def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return requests
 
 
-def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
-    tmp_path: Path, tunnels: list[Any]
-) -> None:
+def test_loopback_ports_are_brought_here_until_ctrl_c(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
@@ -98,7 +96,7 @@ def test_what_others_reach_or_print_opens_nothing(tmp_path: Path, tunnels: list[
     assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]
 
 
-def test_one_that_cannot_be_reached_does_not_keep_the_other(
+def test_a_spark_that_is_not_reached_or_not_deployed_to_keeps_no_other(
     tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     through = module.tunnel
@@ -113,12 +111,8 @@ def test_one_that_cannot_be_reached_does_not_keep_the_other(
     assert result.exit_code == 2
     assert result.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
     assert result.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in result.stdout
-
-
-def test_one_that_nobody_deployed_to_is_not_offered(
-    tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
     faults = {"spark-1": NOT_DEPLOYED, "spark-2": ""}
+    monkeypatch.setattr(module, "tunnel", through)
     monkeypatch.setattr(module, "_answers", lambda _: False)
     monkeypatch.setattr(
         module, "ask", lambda where, *_, **__: HostAnswer(0, fault=faults[where.name])

@@ -419,7 +419,9 @@ def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub:
     assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
 
 
-def test_ports_of_catalogue_inventory_and_folder_are_left_alone(hub: Hub) -> None:
+def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(
+    hub: Hub, tmp_path: Path
+) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     ports = []
     for name in ("a", "b", "c"):
@@ -427,6 +429,10 @@ def test_ports_of_catalogue_inventory_and_folder_are_left_alone(hub: Hub) -> Non
         ports.append(load(Path(f"recipes/{name}.yaml")).defaults["port"])
     taken_ports = {30000, 30001, 30002, 30003, 30004, 8000}
     assert len(set(ports)) == 3 and not taken_ports & set(ports)
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    for folder in (Path("more/recipes"), tmp_path / "elsewhere"):
+        output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
+        assert f' "{folder}",),' in output
 
 
 def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(
@@ -449,13 +455,6 @@ def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(
     (plan,) = load_inventory(path)
     assert [model.name for model in plan.models] == ["qwen", "a"]
     assert '    "a": {"recipe": "a", "unit": "vllm-a"},\n}' in path.read_text()
-
-
-def test_another_folder_is_named_as_seen_from_the_owners(hub: Hub, tmp_path: Path) -> None:
-    hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    for folder in (Path("more/recipes"), tmp_path / "elsewhere"):
-        output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
-        assert f' "{folder}",),' in output
 
 
 def test_without_an_inventory_that_can_be_read_the_lines_are_printed(hub: Hub) -> None:
