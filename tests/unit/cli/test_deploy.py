@@ -64,7 +64,7 @@ def lines(result: Result) -> list[str]:
 
 
 def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> None:
-    done = good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")
+    outcome = good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")
     messages = [
         events.RunStart(["spark1", "spark2"]),
         events.Empty("spark2", True, ["weights: 68.0 GB, 1 from spark1"]),
@@ -73,7 +73,7 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> 
         *step("Firewall | Write rules", ["spark1", "spark2"]),
         *step("Images | Pull images by digest"),
         *step("Gateway | Write the gateway", ["spark2"]),
-        events.Over([done]),
+        events.Over([outcome]),
     ]
     first, *more, last = lines(run(messages))
     assert first.startswith("spark2 was deployed to before, and nothing of it is there")
@@ -92,16 +92,21 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> 
 def test_a_failure_shows_step_host_last_lines_and_remedy(run: Deploy) -> None:
     messages = [
         "    [spark3] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.3)",
-        *("    [spark4] Authentication error (no key)", events.RunStart(["spark1", "spark2"])),
+        *(
+            "    [spark4] Authentication error (no key)",
+            events.RunStart(["spark1", "spark2", "spark5"]),
+        ),
         events.StepProgress("Base | Install packages"),
+        "    [spark5] its words of an earlier step",
         "    [spark1] E: Unable to locate package nosuch",
         "    [spark1] Error: executed 1 commands",
         events.OperationDone("Base | Install packages", ["spark2"], ["spark1"]),
-        *step("Weights | Fetch", [], ["spark2"]),
+        *step("Weights | Fetch", [], ["spark2", "spark5"]),
         events.Over(
             [
                 HostOutcome("spark1", "Base | Install packages"),
                 HostOutcome("spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB"),
+                HostOutcome("spark5", "Weights | Fetch"),
                 HostOutcome("spark3", "connecting over SSH"),
                 HostOutcome("spark4", "connecting over SSH"),
             ]
@@ -116,6 +121,7 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(run: Deploy) -> None:
         "FAILED  spark2: Weights | Fetch",
         "        no space left",
         "        Remedy: free 12 GB",
+        "FAILED  spark5: Weights | Fetch",
         "FAILED  spark3: connecting over SSH",
         "        Could not connect (Unable to connect to port 22 on 10.0.0.3)",
         "        The host is off, or its address is wrong. Remedy: check `ssh HOST`, or",

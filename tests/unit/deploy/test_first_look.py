@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,25 @@ def disks_with(free: int) -> dict[str, Any]:
     return {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
 
 
-def spark_readiness(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any
-) -> Readiness:
-    """The report on a Spark as NVIDIA ships it, with these facts changed."""
-    monkeypatch.setenv("PATH", environment(folder, SSH.format(sudo=sudo))["PATH"])
-    answer = {**healthy(PLAN, time.time()), **facts}
-    document = {"answers": {"preflight": answer}, "faults": {}}
-    (folder / "bin/answer.json").write_text(json.dumps(document))
-    return look(SPARK, expected_pins([SPARK], MODELS))
+Look = Callable[..., Readiness]
 
 
-def test_a_new_spark_is_ready_and_preflight_speaks_of_what_stands_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readiness = spark_readiness(tmp_path, monkeypatch)
+@pytest.fixture
+def look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Gives the report on a Spark as NVIDIA ships it, with other answers of sudo or other facts."""
+
+    def look_at(sudo: str = "exit 0", **facts: Any) -> Readiness:
+        monkeypatch.setenv("PATH", environment(tmp_path, SSH.format(sudo=sudo))["PATH"])
+        answer = {**healthy(PLAN, time.time()), **facts}
+        document = {"answers": {"preflight": answer}, "faults": {}}
+        (tmp_path / "bin/answer.json").write_text(json.dumps(document))
+        return look(SPARK, expected_pins([SPARK], MODELS))
+
+    return look_at
+
+
+def test_a_new_spark_is_ready_and_preflight_speaks_of_what_stands_in_the_way(look_at: Look) -> None:
+    readiness = look_at()
     assert readiness.findings == []
     says = "aarch64, DGX OS 7.2.3, driver 580.95.05, 3000 GiB free"
     assert (readiness.host, readiness.description) == ("spark-1.local", says)
@@ -58,7 +63,7 @@ def test_a_new_spark_is_ready_and_preflight_speaks_of_what_stands_in_the_way(
         ({"disks": disks_with(free)}, "disk-short", "error"),
         ({"architecture": "x86_64"}, "architecture", "warning"),
     ):
-        (finding,) = spark_readiness(tmp_path, monkeypatch, **facts).findings
+        (finding,) = look_at(**facts).findings
         assert (finding.code, finding.severity) == (code, severity)
 
 
@@ -80,9 +85,9 @@ NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
     ],
 )
 def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
-    output: str, message: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, message: str, remedy: str, look_at: Look
 ) -> None:
-    readiness = spark_readiness(tmp_path, monkeypatch, sudo=f"echo '{output}' >&2; exit 255")
+    readiness = look_at(sudo=f"echo '{output}' >&2; exit 255")
     (only,) = readiness.findings
     assert (only.code, only.severity, only.message) == ("no-login", "error", message)
     assert only.remedy.startswith(remedy)
@@ -92,9 +97,7 @@ def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
 def test_a_machine_is_judged_without_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disks = disks_with(30 * GIB)
     # Docker does not answer an account without rights.
-    readiness = spark_readiness(
-        tmp_path, monkeypatch, ASKS, disks=disks, docker={"fault": "denied"}
-    )
+    readiness = look_at(ASKS, disks=disks, docker={"fault": "denied"})
     assert [item.code for item in readiness.findings] == ["disk-short", "no-sudo"]
     assert readiness.findings[1].remedy == (
         "`ssh -t anna@spark-1.local sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "

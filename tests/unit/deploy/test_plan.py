@@ -54,16 +54,16 @@ def hosts(file: Path) -> tuple[HostPlan, ...]:
     return inventory_file.load(file)
 
 
-def planned(hosts: Iterable[HostPlan], pins: Pins | None = None) -> plan.DeployPlan:
+def plan_of(hosts: Iterable[HostPlan], pins: Pins | None = None) -> plan.DeployPlan:
     return plan.plan_hosts(tuple(hosts), pins or Pins(), KNOWN)
 
 
 def codes(hosts: Iterable[HostPlan], pins: Pins | None = None) -> set[str]:
-    return {item.code for item in planned(hosts, pins).findings}
+    return {item.code for item in plan_of(hosts, pins).findings}
 
 
 def test_the_second_of_two_sparks_fetches_from_the_first(hosts: tuple[HostPlan, ...]) -> None:
-    whole_plan = planned(hosts)
+    whole_plan = plan_of(hosts)
     first, second = whole_plan.hosts
     assert first.models == second.models
     rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.models}
@@ -86,7 +86,7 @@ def test_a_hubs_password_is_not_shown(hosts: tuple[HostPlan, ...]) -> None:
     settings = hosts[0].settings
     sources = replace(settings.sources, hub="https://anna:geheim@hub.example")
     mirrored_host = replace(hosts[0], settings=replace(settings, sources=sources))
-    [host] = planned([mirrored_host]).hosts
+    [host] = plan_of([mirrored_host]).hosts
     assert {item.source for item in host.downloads} == {"https://hub.example", "registry"}
 
 
@@ -94,19 +94,19 @@ def test_a_locked_image_is_what_would_run(hosts: tuple[HostPlan, ...]) -> None:
     pin = ImagePin("sha256:" + "0" * 64, "aarch64", 12_000_000_000, entrypoint=("sglang", "serve"))
     pins = Pins(images={SGLANG: pin})
     assert not {"eagle-on-moving-tag", "engine-not-asked"} & codes(hosts, pins)
-    sizes = {item.name: item.size for item in planned(hosts, pins).hosts[0].downloads}
+    sizes = {item.name: item.size for item in plan_of(hosts, pins).hosts[0].downloads}
     assert sizes[SGLANG] == 12_000_000_000
     # A command meets its entry point.
     bare = [
         replace(model, recipe=replace(model.recipe, executor_config={}), fallback=None)
         for model in hosts[0].models
     ]
-    findings = planned([replace(hosts[0], models=bare)], pins).findings
+    findings = plan_of([replace(hosts[0], models=bare)], pins).findings
     [finding] = [item for item in findings if item.code == "entry-point"]
     assert "mistral (" in finding.subject and SGLANG in finding.message
     # An engine that could not be asked is named with the reason.
     silent = replace(pin, unanswered="SGLang 0.5.23 cannot be imported: no libcuda.so.1")
-    findings = planned(hosts, Pins(images={SGLANG: silent})).findings
+    findings = plan_of(hosts, Pins(images={SGLANG: silent})).findings
     findings = tuple(item for item in findings if item.code == "engine-not-asked")
     rows = {(item.severity, item.subject.split(" ")[2]) for item in findings}
     assert rows == {("warning", "mistral")}
@@ -126,8 +126,8 @@ def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...
     data = replace(mistral.data, fallback_overrides={"gpu_memory_utilization": 0.5})
     pins = Pins(images={SGLANG: ImagePin("sha256:" + "3" * 64, "aarch64", 1)})
     with_both = replace(hosts[0], models=(replace(mistral, data=data),))
-    (planned_host,) = planned([with_both], pins).hosts
-    assert planned_host.models[0].fit == planned(hosts, pins).hosts[0].models[1].fit
+    (planned_host,) = plan_of([with_both], pins).hosts
+    assert planned_host.models[0].fit == plan_of(hosts, pins).hosts[0].models[1].fit
 
 
 def test_a_fork_of_vllm_is_judged_by_its_ancestors_version(hosts: tuple[HostPlan, ...]) -> None:
@@ -149,7 +149,7 @@ def test_each_member_of_a_cluster_is_counted_with_its_own_memory(tmp_path: Path)
     """One of the pair has 64 GB: the plan names it alone, before any host is asked."""
     small = {**PAIR["spark-2.local"], "expected": {"memory_gib": 58.0}}
     path = write_inventory(tmp_path, {**PAIR, "spark-2.local": small})
-    whole_plan = planned(inventory_file.load(path))
+    whole_plan = plan_of(inventory_file.load(path))
     verdicts = [item.fit and item.fit.verdict for host in whole_plan.hosts for item in host.models]
     assert verdicts == ["fits", "does not fit"]
     [finding] = [item for item in whole_plan.findings if item.code == "fit-none"]

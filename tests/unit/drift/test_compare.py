@@ -24,7 +24,7 @@ ONE, TWO, THREE = map(host, ("spark1", "spark2", "spark3"))
 GOOD, GOOD_TOO, GOOD_THREE = map(perfect, (ONE, TWO, THREE))
 
 
-def changed(snapshot: dict[str, Any], facts: Mapping[str, Mapping[str, str | None]]) -> Any:
+def with_facts(snapshot: dict[str, Any], facts: Mapping[str, Mapping[str, str | None]]) -> Any:
     """A copy of a snapshot with other values of these facts; None takes one away."""
     bent = snapshot_copy(snapshot)
     for kind, items in facts.items():
@@ -40,7 +40,7 @@ def drift(*facts: Mapping[str, Mapping[str, str | None]]) -> Report:
     states, good = (ONE, TWO, THREE), (GOOD, GOOD_TOO, GOOD_THREE)
     return diff_report(
         *(
-            (state, changed(snapshot, more))
+            (state, with_facts(snapshot, more))
             for state, snapshot, more in zip(states, good, facts, strict=False)
         )
     )
@@ -53,7 +53,7 @@ def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -
     whole = {**GOOD["facts"], **environments.facts(ONE, GOOD["answers"]["environments"])}
     for item in asked_facts:
         for value in (None, "other"):
-            facts = changed({"facts": whole}, {item.kind: {item.item: value}})["facts"]
+            facts = with_facts({"facts": whole}, {item.kind: {item.item: value}})["facts"]
             rows = differences([ComparedHost("spark1", facts, asked_facts)])
             # What any value will do for, and what need not be there, is no drift.
             expected_rows = [] if item.holds(value) else [(item.kind, item.item, value)]
@@ -117,10 +117,12 @@ def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
     assert only(report).how == "decide"
     # A host whose own a thing is leaves the others to be compared.
     three = host("spark3", differs=("kernel release",))
-    last = (three, changed(perfect(three), usual))
-    assert diff_report((ONE, changed(GOOD, odd)), (TWO, changed(GOOD_TOO, odd)), last).code == 0
-    other = changed(GOOD_TOO, {"kernel": {"release": "6.15"}})
-    difference = only(diff_report((ONE, changed(GOOD, odd)), (TWO, other), last))
+    last = (three, with_facts(perfect(three), usual))
+    assert (
+        diff_report((ONE, with_facts(GOOD, odd)), (TWO, with_facts(GOOD_TOO, odd)), last).code == 0
+    )
+    newest = with_facts(GOOD_TOO, {"kernel": {"release": "6.15"}})
+    difference = only(diff_report((ONE, with_facts(GOOD, odd)), (TWO, newest), last))
     assert difference.values == {"spark1": "6.14.0-1015", "spark2": "6.15"}
 
 
@@ -134,7 +136,9 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
             "other image": {"an/image@sha256:55": "sha256:12"},
             "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
         }
-        report = diff_report((ONE, {**GOOD, "facts": facts}), (TWO, changed(GOOD_TOO, other_facts)))
+        report = diff_report(
+            (ONE, {**GOOD, "facts": facts}), (TWO, with_facts(GOOD_TOO, other_facts))
+        )
         difference = only(report)
         assert (difference.host, difference.severity, difference.how) == (
             "spark1",
@@ -243,7 +247,7 @@ def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
     )
     # htop brings a library that nobody asked for.
     library = {"apt package": {"libnl-3-200": "3.7"}, "apt automatic": {"libnl-3-200": "yes"}}
-    peer_snapshot = changed(perfect(state), {**library, "account": {"anna": "uid 1001"}})
+    peer_snapshot = with_facts(perfect(state), {**library, "account": {"anna": "uid 1001"}})
     assert difference_keys(diff_report((ONE, GOOD), (state, peer_snapshot))) == []
     # Docker need not trust a registry that only Lockstep asks.
     desired_state = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
@@ -258,7 +262,7 @@ def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks
         "drop-in": {"vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"},
         "file": {"/data/scripts/llm/switch.sh": 32 * "0"},
     }
-    assert difference_keys(diff_report((ONE, GOOD), (two, changed(perfect(two), facts)))) == [
+    assert difference_keys(diff_report((ONE, GOOD), (two, with_facts(perfect(two), facts)))) == [
         ("spark2", "file", "/data/scripts/llm/switch.sh"),
         ("", "apt package", "vim"),
     ]

@@ -172,9 +172,9 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_more(monkeypatch: pytest.M
         **{"setting": {"/etc/sudoers.d/mine": 32 * "1"}},
         **{"service": {"mine.service for multi-user.target.wants": "on"}},
     }
-    other = {**good, "facts": {**good["facts"], **facts}}
+    differing_snapshot = {**good, "facts": {**good["facts"], **facts}}
     none_left, only_differing = (
-        diff_report((ONE, perfect(ONE)), (TWO, snapshot)) for snapshot in (good, other)
+        diff_report((ONE, perfect(ONE)), (TWO, snapshot)) for snapshot in (good, differing_snapshot)
     )
     reports = [drifted_report(), none_left, drifted_report(), none_left, only_differing]
     deploys: list[tuple[list[str], dict[str, Any]]] = []

@@ -87,6 +87,8 @@ def test_what_an_owner_is_asked_for_stays() -> None:
         "listens at 127.0.0.1 and ::1, 0.0.0.0",
         "Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN']",
         "Using FlashInferCutlassNvFp4LinearKernel for NVFP4 GEMM",
+        "Using AttentionBackendEnum.TRITON_ATTN backend.",
+        "0666 root:root",
         "KV Cache is allocated. #tokens: 371661, K size: 12.74 GB, V size: 12.74 GB",
         "GPU KV cache size: 1,048,576 tokens, Maximum concurrency for 1,024 tokens: 9.00x",
         "lockstep gate: 83.1 of 121.7 GiB available, 79.0 GiB needed",

@@ -28,15 +28,15 @@ def copies_answer(image: str, *copies: dict[str, object]) -> HostAnswer:
 
 
 def test_the_newest_copy_of_the_older_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    other, older = {**COPY, "image": "another", "number": 5}, {**COPY, "number": 2}
-    answer = copies_answer("newer", other, COPY, older)
+    copy_of_other, older = {**COPY, "image": "another", "number": 5}, {**COPY, "number": 2}
+    answer = copies_answer("newer", copy_of_other, COPY, older)
     (copy,) = fitting(monkeypatch, answer)
     assert (copy.number, copy.generation, copy.image) == (4, 3, IMAGE)
     assert copy.loss.startswith("2 chat(s)")
     # Chats that cannot be counted are not said to be none.
     assert "is not in it" in webui.Fitting(Host(PLAN, {}), number=1).loss
     # A host that has no such copy is named.
-    (copy,) = fitting(monkeypatch, copies_answer("newer", other))
+    (copy,) = fitting(monkeypatch, copies_answer("newer", copy_of_other))
     assert copy.number is None
     (copy,) = fitting(monkeypatch, HostAnswer(fault="no connection"))
     assert copy.fault == "no connection"

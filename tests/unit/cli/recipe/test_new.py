@@ -245,9 +245,11 @@ def test_figures_and_vision_that_the_catalogue_knows_are_its_own(hub: Hub) -> No
     assert recipe.lockstep.checkpoint is None
     assert "qwen3.6-35b-a3b-nvfp4-mtp-k2" in recipe.path.read_text(encoding="utf-8")
     blind = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
-    for name, repository, sees in (("blind", blind, False), ("seeing", "org/seeing", True)):
-        tensors = ("model.visual.blocks.0.weight",)
-        hub.add(repository, MOE, {"model-1.safetensors": 24 * GB}, tensors=tensors)
+    for name, repository, tensor, sees in (
+        ("blind", blind, "model.visual.blocks.0.weight", False),
+        ("seeing", "org/seeing", "visual.blocks.0.w", True),
+    ):
+        hub.add(repository, MOE, {"model-1.safetensors": 24 * GB}, tensors=(tensor,))
         run("new", repository, "--name", name)
         assert checked_recipe(name).lockstep.vision is sees
 
