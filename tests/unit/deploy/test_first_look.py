@@ -94,7 +94,7 @@ def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
     assert readiness.description == ""
 
 
-def test_a_machine_is_judged_without_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_is_judged_without_sudo(look_at: Look) -> None:
     disks = disks_with(30 * GIB)
     # Docker does not answer an account without rights.
     readiness = look_at(ASKS, disks=disks, docker={"fault": "denied"})
