@@ -22,6 +22,22 @@ def test_a_key_of_several_hosts_is_named_once_with_the_file_that_gives_it() -> N
     (change,) = input_changes(earlier_inputs(*then), now, origins, "site.py")  # type: ignore[arg-type]
     assert (change.key, change.old, change.new) == ("python", "3.12", "3.13")
     assert (change.hosts, change.file) == (("spark1", "spark2"), "group_data/all.py")
+    # An edited recipe is named, and no key that an older release did not read.
+    plan = spark()
+    then = earlier_inputs(plan)
+    model = plan.models[0]
+    data = then[plan.name]["data"]  # type: ignore[index]
+    data[f"recipe {model.recipe.name}"] = "another"
+    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
+    assert change.key == f"recipe {model.recipe.name}"
+    assert change.file == str(model.recipe.path)
+    plan = spark()
+    then = earlier_inputs(plan)
+    data = then[plan.name]["data"]  # type: ignore[index]
+    assert data.pop("copy_port") and data.pop("gateway.port") and data.pop("packages")
+    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
+    # Group data give it.
+    assert change.key == "packages"
 
 
 def test_a_host_or_a_model_that_came_or_went_is_named() -> None:
@@ -43,24 +59,6 @@ def test_a_host_or_a_model_that_came_or_went_is_named() -> None:
         (key, "none", "in the inventory"),
     ]
     assert not [change for change in (*went, *came) if change.key.startswith("recipe ")]
-
-
-def test_an_edited_recipe_is_named_and_no_key_that_an_older_release_did_not_read() -> None:
-    plan = spark()
-    then = earlier_inputs(plan)
-    model = plan.models[0]
-    data = then[plan.name]["data"]  # type: ignore[index]
-    data[f"recipe {model.recipe.name}"] = "another"
-    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
-    assert change.key == f"recipe {model.recipe.name}"
-    assert change.file == str(model.recipe.path)
-    plan = spark()
-    then = earlier_inputs(plan)
-    data = then[plan.name]["data"]  # type: ignore[index]
-    assert data.pop("copy_port") and data.pop("gateway.port") and data.pop("packages")
-    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
-    # Group data give it.
-    assert change.key == "packages"
 
 
 def test_no_login_is_kept() -> None:

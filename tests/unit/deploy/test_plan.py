@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a_spark import pins_for
-from an_inventory import PAIR, write_inventory
+from an_inventory import PAIR, TWO, write_inventory
 from click.testing import CliRunner
 
 from lockstep.cli.main import main
@@ -24,10 +25,7 @@ SGLANG = "lmsysorg/sglang:latest"
 
 
 # Its own inventory: the shipped one is the user's to edit.
-INVENTORY = """
-from lockstep.deploy.checked import checked
-
-_models = {
+MODELS: dict[str, dict[str, Any]] = {
     "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
     "mistral": {
         "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
@@ -37,16 +35,17 @@ _models = {
     },
     "mistral-vllm": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", "unit": "vllm"},
 }
-_names = ("spark-1.local", "spark-2.local")
-pair = checked(__file__, [(name, {"models": _models}) for name in _names])
-"""
+
+
+def write_pair(folder: Path, name: str = "qwen", **more: Any) -> Path:
+    """An inventory of two Sparks, with more data of a model."""
+    models = {**MODELS, name: {**MODELS[name], **more}}
+    return write_inventory(folder, {host: {"models": models} for host in TWO})
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("inventories") / "pair.py"
-    path.write_text(INVENTORY)
-    return path
+    return write_pair(tmp_path_factory.mktemp("inventories"))
 
 
 @pytest.fixture(scope="module")
@@ -173,18 +172,14 @@ def test_the_command_has_one_screen_of_80_columns_and_ends_well_with_warnings(fi
 
 
 def test_keys_that_are_no_defaults_are_shown_and_an_error_ends_with_1(tmp_path: Path) -> None:
-    more = '"unit": "vllm", "start_timeout_s": 2400, "minimum": {"decode_tok_s": 20, "sense": True}'
-    file = tmp_path / "pair.py"
-    file.write_text(INVENTORY.replace('"unit": "vllm"', more))
+    minimum = {"decode_tok_s": 20, "sense": True}
+    file = write_pair(tmp_path, "mistral-vllm", start_timeout_s=2400, minimum=minimum)
     keys = "start_timeout_s 2400; minimum.decode_tok_s 20.0; minimum.sense True"
     line = f"mistral-vllm: mistral-small-4-119b-nvfp4-vllm-fork; {keys}"
     assert line in " ".join(run(file).split())
     models = json.loads(run(file, "--json"))["hosts"][0]["models"]
-    minimum = {"decode_tok_s": 20.0, "sense": True}
     settings = {"start_timeout_s": 2400, "minimum": minimum}
     assert [model["settings"] for model in models] == [{}, {}, settings]
-    more = '"unit": "vllm-qwen36", "overrides": {"gpu_memory_utilization": 0.97}'
-    file = tmp_path / "pair.py"
-    file.write_text(INVENTORY.replace('"unit": "vllm-qwen36"', more))
+    file = write_pair(tmp_path, overrides={"gpu_memory_utilization": 0.97})
     findings = json.loads(run(file, "--json", code=1))["findings"]
     assert "error" in {item["severity"] for item in findings}

@@ -217,7 +217,7 @@ def unmatched_paths(paths: list[str], patterns: list[str]) -> list[str]:
     return [path for path in paths if not any(fnmatch(path, pattern) for pattern in patterns)]
 
 
-def test_a_removal_knows_every_file_that_diff_knows_in_our_folders() -> None:
+def test_a_removal_and_another_inventory_know_every_file_in_our_folders() -> None:
     known_patterns = [pattern.replace("/**/", "/*") for pattern in EVER_OURS]
     for desired_state in (ONE, TWO):
         question = questions(desired_state, key=bytes(32), deep=False)["files.leftovers"]
@@ -228,10 +228,7 @@ def test_a_removal_knows_every_file_that_diff_knows_in_our_folders() -> None:
         # It is made by the first backup, and stays where the inventory has none any more.
         assert PASSWORD in question["allowed"]
         assert unmatched_paths(paths, known_patterns) == []
-
-
-def test_what_another_inventory_asked_for_is_no_foreign_file() -> None:
-    """Without a model in an environment, and without Open WebUI, theirs are leftovers or stay."""
+    # Without a model in an environment, and without Open WebUI, their files are leftovers or stay.
     models = {"qwen": asdict(ONE.plan.settings.models["qwen"])}
     lean = host("spark1", models=models, webui={"enabled": False})
     question, earlier = (

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from a_host_for_evidence import PLANS, answer, evidence
 from a_probe import program
+from an_inventory import TWO, write_inventory
 from browser import faults_of_report
 from click.testing import Result
 from over_ssh import invoke_lockstep
@@ -22,13 +23,6 @@ from lockstep.files import remote_exec
 from lockstep.onhost.facts import logged_events
 
 STARTS = report.questions(PLANS[0])["logged_events.last_start_lines"]
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-sparks = checked(
-    __file__, [(name, {"ssh_user": "karl"}) for name in ("spark-1.local", "spark-2.local")]
-)
-"""
 
 
 def kept_text(line: str) -> str:
@@ -217,8 +211,7 @@ cat FOLDER/answer.json
 
 def run(tmp_path: Path, *words: str) -> Result:
     """The command on two hosts, of which one answers."""
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
+    path = write_inventory(tmp_path, {name: {"ssh_user": "karl"} for name in TWO})
     (tmp_path / "answer.json").write_text(json.dumps(answer()))
     options = ("-i", str(path), "--output", str(tmp_path / "made" / "here"))
     return invoke_lockstep(

@@ -10,32 +10,24 @@ from pathlib import Path
 
 import pytest
 from a_probe import program
+from an_inventory import ANNA, write_inventory
 
 from lockstep.core import product
 from lockstep.core.errors import InventoryError
 from lockstep.fleet import hosts
 from lockstep.fleet.login import Login
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-some = checked(
-    __file__,
-    [
-        ("spark-1.local", {"ssh_user": "anna", "operators": ("anna",)}),
-        ("@docker/spark-2", {"operators": ("anna",)}),
-        ("spark-3.local", {"_sudo": False, "operators": ("anna",)}),
-    ],
-)
-"""
 SPARK = Login("spark-1", ("ssh", "--", "spark-1"))
 
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "some.py"
-    path.write_text(INVENTORY)
-    return path
+    hosts = {
+        "spark-1.local": {"ssh_user": "anna", **ANNA},
+        "@docker/spark-2": ANNA,
+        "spark-3.local": {"_sudo": False, **ANNA},
+    }
+    return write_inventory(tmp_path, hosts)
 
 
 @pytest.fixture
