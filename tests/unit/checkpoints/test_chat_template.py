@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.checkpoints.chat_template import refused_shapes
 
 # A template that raises on a message of which a condition holds.
@@ -16,9 +14,8 @@ SAYING = (
 )
 
 
-@pytest.mark.parametrize(
-    ("template", "expected_shapes"),
-    [
+def test_shapes_that_a_template_refuses_are_found_by_rendering_it() -> None:
+    for template, expected_shapes in (
         (RAISING % "0", ()),
         ("{% generation %}" + RAISING % "0" + "{%- endgeneration -%}", ()),
         (RAISING % "m.role == 'developer'", ("developer",)),
@@ -33,9 +30,5 @@ SAYING = (
         ("{{ raise_exception('never') }}", None),
         ("{% broken", None),
         ("{{ messages[0].nothing.at.all }}", None),
-    ],
-)
-def test_shapes_that_a_template_refuses_are_found_by_rendering_it(
-    template: str, expected_shapes: tuple[str, ...] | None
-) -> None:
-    assert refused_shapes(template) == expected_shapes
+    ):
+        assert refused_shapes(template) == expected_shapes

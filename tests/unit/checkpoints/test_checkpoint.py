@@ -16,22 +16,23 @@ from lockstep.core.errors import ResolveError
 from lockstep.lock.resolve.repository import inspect
 
 COMMIT = "e347d86b2a6cba4b54ea6f87ca247f60439eed07"
+TEXT: dict[str, Any] = {
+    "dtype": "bfloat16",
+    "num_hidden_layers": 40,
+    "full_attention_interval": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+    "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "max_position_embeddings": 262144,
+}
 CONFIG = {
     "architectures": ["Qwen3_5MoeForConditionalGeneration"],
     "vision_config": {"depth": 27},
     "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
-    "text_config": {
-        "dtype": "bfloat16",
-        "num_hidden_layers": 40,
-        "full_attention_interval": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 256,
-        "linear_num_value_heads": 32,
-        "linear_value_head_dim": 128,
-        "linear_key_head_dim": 128,
-        "linear_num_key_heads": 16,
-        "max_position_embeddings": 262144,
-    },
+    "text_config": TEXT,
 }
 BLIND = ["model.layers.0.mlp.experts.0.up_proj.weight", "mtp.fc.weight", "mtp.layers.0.norm.weight"]
 SEEING = [*BLIND, "model.visual.patch_embed.proj.weight", "model.visual.blocks.0.attn.qkv.weight"]
@@ -72,12 +73,11 @@ def hub_of(content: dict[str, bytes]) -> dict[str, Any]:
 
 
 def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> None:
-    checkpoint = inspect(folder(tmp_path, files(BLIND)))
-    assert (checkpoint.vision_config, checkpoint.vision_tensors, checkpoint.sees) == (
-        True,
-        0,
-        False,
-    )
+    # The same weights in two formats count once.
+    copies = {"consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
+    checkpoint = inspect(folder(tmp_path, files(BLIND) | copies))
+    vision = (checkpoint.vision_config, checkpoint.vision_tensors, checkpoint.sees)
+    assert vision == (True, 0, False)
     assert checkpoint.mtp_tensors == 2
     assert checkpoint.weight_bytes == 1500
     assert checkpoint.quantisation == "compressed-tensors nvfp4-pack-quantized"
@@ -87,7 +87,7 @@ def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> 
     assert checkpoint.architecture.kv_bytes_per_token() == 20480
 
 
-def test_a_hub_is_asked_for_small_files_only() -> None:
+def test_a_hub_is_asked_for_small_files_and_the_header_of_a_single_one() -> None:
     card = b"---\nlicense: other\nlicense_name: nvidia-open\n---\n"
     with serving(hub_of({**files(SEEING), "README.md": card})) as server:
         checkpoint = inspect("org/model", "main", endpoint=server.url)
@@ -96,9 +96,6 @@ def test_a_hub_is_asked_for_small_files_only() -> None:
     assert checkpoint.weight_bytes == 1500
     read = {path.rpartition("/")[2] for path in server.paths[1:]}
     assert read == {"config.json", "model.safetensors.index.json", "README.md"}
-
-
-def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
     header = json.dumps({"__metadata__": {}, "mtp.fc.weight": {}, "layer.weight": {}}).encode()
     weights = len(header).to_bytes(8, "little") + header + b"w" * 5000
     with serving(hub_of({"config.json": b"{}", "model.safetensors": weights})) as server:
@@ -111,38 +108,42 @@ def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
     assert checkpoint.architecture_unknown is not None
 
 
-def test_the_files_that_the_mistral_repository_lacks_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_named_and_the_type_is_of_the_language_model(tmp_path: Path) -> None:
     index = {"weight_map": {"vision_encoder.ln_pre.weight": "a", "layers.0.attention.wq": "a"}}
+    # Groups of a quantisation tell what its method does not.
+    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
+    config = {"dim": 4096, "quantization_config": {"config_groups": groups}}
     content = {
-        "params.json": b'{"dim": 4096}',
+        "params.json": json.dumps(config).encode(),
         "consolidated.safetensors.index.json": json.dumps(index).encode(),
     }
     checkpoint = inspect(folder(tmp_path, content))
     assert checkpoint.missing == ("config.json", "tokenizer.json")
+    assert checkpoint.quantisation == "? nvfp4-pack-quantized"
     assert checkpoint.sees is True
+    config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
+    checkpoint = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))
+    assert (checkpoint.types, checkpoint.experts) == (("mistral4", "mistral3"), "plain")
 
 
-@pytest.mark.parametrize(
-    ("model", "part"),
-    [("org/gated", "licence of this model was not accepted"), ("org/none", "HTTP 404")],
-)
-def test_what_cannot_be_read_is_one_sentence(model: str, part: str) -> None:
-    with serving(hub_of({})) as server, pytest.raises(ResolveError, match=part):
-        inspect(model, endpoint=server.url)
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    with serving(hub_of({})) as server:
+        for model, message in (
+            ("org/gated", "licence of this model was not accepted"),
+            ("org/none", "HTTP 404"),
+        ):
+            with pytest.raises(ResolveError, match=message):
+                inspect(model, endpoint=server.url)
+    for name, text, message in (
+        ("config.json", b"{", r"config\.json is not JSON"),
+        ("config.json", b"[1]", "config.json must be a JSON mapping; found a list"),
+        ("params.json", b"[1]", "params.json must be a JSON mapping; found a list"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            inspect(folder(tmp_path, {"config.json": b"{}", name: text}))
 
 
-def test_broken_json_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"config\.json is not JSON"):
-        inspect(folder(tmp_path, {"config.json": b"{"}))
-
-
-@pytest.mark.parametrize("name", ["config.json", "params.json"])
-def test_a_configuration_that_is_no_mapping_is_one_sentence(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CheckpointError, match=rf"{name} must be a JSON mapping; found a list"):
-        inspect(folder(tmp_path, {name: b"[1]"}))
-
-
-def test_a_folder_without_weights_says_that_there_are_none(tmp_path: Path) -> None:
+def test_the_command_tells_of_absent_weights_and_of_a_vision_boilerplate(tmp_path: Path) -> None:
     config = json.dumps({"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8})
     path = folder(tmp_path, {"params.json": config.encode()})
     result = CliRunner().invoke(main, ["model", "inspect", path])
@@ -150,9 +151,6 @@ def test_a_folder_without_weights_says_that_there_are_none(tmp_path: Path) -> No
     assert result.exit_code == 1
     (tmp_path / "consolidated.safetensors").write_bytes(b"w")
     assert CliRunner().invoke(main, ["model", "inspect", path]).exit_code == 0
-
-
-def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, files(BLIND))])
     assert result.exit_code == 0, result.output
     lines = dict(line.split(maxsplit=1) for line in result.output.splitlines())
@@ -163,9 +161,8 @@ def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) ->
     assert (result.exit_code, "Traceback" in result.output) == (2, False)
 
 
-@pytest.mark.parametrize(
-    ("name", "config", "lines"),
-    [
+def test_the_command_shows_what_the_layers_keep(tmp_path: Path) -> None:
+    for name, config, lines in (
         (
             "params.json",
             {"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 1}
@@ -176,22 +173,13 @@ def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) ->
         ("config.json", {"model_type": "bert", "type_vocab_size": 2, "vocab_size": 9}, ["none"]),
         (
             "config.json",
-            {**CONFIG, "text_config": {**CONFIG["text_config"], "swa_share": 2}},  # type: ignore[dict-item]
+            {"text_config": {**TEXT, "swa_share": 2}},
             ["unknown: swa_share may change the KV cache"],
         ),
-    ],
-)
-def test_the_command_shows_what_the_layers_keep(
-    tmp_path: Path, name: str, config: dict[str, Any], lines: list[str]
-) -> None:
-    content = {name: json.dumps(config).encode()}
-    output = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, content)]).output
-    assert [part for part in lines if part not in output] == []
-
-
-def test_the_same_weights_in_two_formats_count_once(tmp_path: Path) -> None:
-    content = {**files(BLIND), "consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
-    assert inspect(folder(tmp_path, content)).weight_bytes == 1500
+    ):
+        content = {name: json.dumps(config).encode()}
+        output = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, content)]).output
+        assert [part for part in lines if part not in output] == []
 
 
 def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: Path) -> None:
@@ -203,17 +191,8 @@ def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: 
     output = CliRunner().invoke(main, ["model", "inspect", path]).output
     assert "of one quantisation: :Q4_K_M 0.0 GB, :Q8_0 0.0 GB" in output and "mmproj" in output
     with serving(hub_of({name: b"x" * size for name, size in sizes.items()})) as server:
-        named_checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)
-    assert (named_checkpoint.weight_bytes, named_checkpoint.left_out) == (
-        5,
-        {"other GGUF files": 9},
-    )
-
-
-def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path: Path) -> None:
-    config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
-    checkpoint = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))
-    assert (checkpoint.types, checkpoint.experts) == (("mistral4", "mistral3"), "plain")
+        checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)
+    assert (checkpoint.weight_bytes, checkpoint.left_out) == (5, {"other GGUF files": 9})
 
 
 MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
@@ -240,10 +219,3 @@ def test_shapes_that_a_chat_template_refuses_are_found(
     data = {name: text.encode() for name, text in content.items()}
     checkpoint = inspect(folder(tmp_path, data))
     assert (checkpoint.template, checkpoint.refused_shapes) == template
-
-
-def test_groups_of_a_quantisation_tell_what_its_method_does_not(tmp_path: Path) -> None:
-    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
-    config = {"quantization_config": {"config_groups": groups}}
-    checkpoint = inspect(folder(tmp_path, {"params.json": json.dumps(config).encode()}))
-    assert checkpoint.quantisation == "? nvfp4-pack-quantized"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from lab.hub.gguf import write_gguf
 from lab.hub.safetensors import Tensor
+from lockstep.checkpoints.architecture import Architecture
 from lockstep.checkpoints.configuration import from_config
 from lockstep.checkpoints.gguf import (
     chosen_files,
@@ -25,9 +24,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("quant", "files"),
-    [
+def test_a_quantisation_is_its_own_files_first_part_first() -> None:
+    for quant, files in (
         ("UD-IQ2_M", PARTS),
         ("ud-iq2_m", PARTS),
         ("BF16", ["big-BF16.gguf"]),
@@ -35,18 +33,8 @@ NAMES = [
         ("UD-Q4_K_M", ["big-UD-Q4_K_M.gguf"]),
         ("K_M", []),
         ("Q8_0", []),
-    ],
-)
-def test_a_quantisation_is_its_own_files_first_part_first(quant: str, files: list[str]) -> None:
-    assert list(files_of(NAMES, quant)) == files
-
-
-def test_files_are_named_as_they_are_and_a_quantisation_with_its_mark() -> None:
-    assert chosen_files(NAMES, ["README.md", ":UD-IQ2_M", "gone.json"]) == {
-        "README.md": ("README.md",),
-        ":UD-IQ2_M": tuple(PARTS),
-        "gone.json": (),
-    }
+    ):
+        assert list(files_of(NAMES, quant)) == files
 
 
 FOLDERS = [
@@ -56,29 +44,12 @@ FOLDERS = [
 ]
 
 
-def test_a_quantisation_may_be_in_the_name_of_its_folder_alone() -> None:
+def test_every_quantisation_of_a_repository_is_named_also_by_its_folder_alone() -> None:
     assert quantisations(FOLDERS) == {
         "Q4_K_M": tuple(FOLDERS[:2]),
         "UD-Q4_K_M": (FOLDERS[2],),
         "Q8_0": (FOLDERS[6],),
     }
-
-
-@pytest.mark.parametrize(
-    ("model", "sees"),
-    [(FOLDERS[0], FOLDERS[3]), (FOLDERS[2], FOLDERS[4]), ("m-F32.gguf", FOLDERS[-1])],
-)
-def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width(model: str, sees: str) -> None:
-    assert mmproj(FOLDERS, model) == sees
-    assert mmproj(["x/mmproj.gguf", model], model) is None
-
-
-def test_a_part_that_is_missing_is_named() -> None:
-    assert missing_parts(FOLDERS[1:2]) == (FOLDERS[0],)
-    assert missing_parts(FOLDERS[:2]) == missing_parts(FOLDERS[2:3]) == missing_parts([]) == ()
-
-
-def test_every_quantisation_of_a_repository_is_named() -> None:
     assert quantisations([*NAMES, "odd.gguf"]) == {
         "BF16": ("big-BF16.gguf",),
         "Q4_K_M": ("big-Q4_K_M.gguf",),
@@ -87,6 +58,24 @@ def test_every_quantisation_of_a_repository_is_named() -> None:
         "odd": ("odd.gguf",),
     }
     assert quantisations(["model.safetensors"]) == {}
+    # Files are named as they are, and a quantisation with its mark.
+    assert chosen_files(NAMES, ["README.md", ":UD-IQ2_M", "gone.json"]) == {
+        "README.md": ("README.md",),
+        ":UD-IQ2_M": tuple(PARTS),
+        "gone.json": (),
+    }
+
+
+def test_what_sees_is_in_the_nearest_folder_and_a_missing_part_is_named() -> None:
+    for model, sees in (
+        (FOLDERS[0], FOLDERS[3]),
+        (FOLDERS[2], FOLDERS[4]),
+        ("m-F32.gguf", FOLDERS[-1]),
+    ):
+        assert mmproj(FOLDERS, model) == sees
+        assert mmproj(["x/mmproj.gguf", model], model) is None
+    assert missing_parts(FOLDERS[1:2]) == (FOLDERS[0],)
+    assert missing_parts(FOLDERS[:2]) == missing_parts(FOLDERS[2:3]) == missing_parts([]) == ()
 
 
 def start(architecture: str = "zebra", **more: Any) -> bytes:
@@ -97,7 +86,7 @@ def start(architecture: str = "zebra", **more: Any) -> bytes:
     return write_gguf(values, {"x": Tensor("F32", (1,), bytes(4))})[0]
 
 
-def test_the_start_of_a_file_tells_of_its_layers() -> None:
+def test_the_start_of_a_file_tells_of_its_layers_but_where_they_differ() -> None:
     assert configuration(start(expert_count=64, context_length=4096)) == {
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
@@ -105,26 +94,21 @@ def test_the_start_of_a_file_tells_of_its_layers() -> None:
         "num_experts": 64,
         "max_position_embeddings": 4096,
     }
+    assert configuration(start(feed_forward_length=[1, 2]))["num_hidden_layers"] == 32
+    assert configuration(start(**{"attention.head_count_kv": [8, 4]})) == {}
+    # A start that is none or breaks off is no fault.
+    for data in (DEEP, b"", b"GGUF", b"no such thing", start()[:200], bytes(4096)):
+        assert configuration(data) == {}
 
 
 # Lists in lists without an end.
 DEEP = start()[:24] + b"\1" + bytes(7) + b"a" + b"\t\0\0\0" + (b"\t\0\0\0\1" + bytes(7)) * 9999
 
 
-@pytest.mark.parametrize("data", [DEEP, b"", b"GGUF", b"no such thing", start()[:200], bytes(4096)])
-def test_a_start_that_is_none_or_breaks_off_is_no_fault(data: bytes) -> None:
-    assert configuration(data) == {}
-
-
-def test_lists_are_passed_over_and_layers_that_differ_are_not_guessed() -> None:
-    assert configuration(start(feed_forward_length=[1, 2]))["num_hidden_layers"] == 32
-    assert configuration(start(**{"attention.head_count_kv": [8, 4]})) == {}
-
-
-def kinds(data: bytes) -> dict[str, int]:
-    """Number of layers of each kind in a file's start."""
-    shapes = from_config({**configuration(data), "vocab_size": 9, "head_dim": 64}, "a file")
-    return {group.kind: group.count for group in shapes.layers}
+def shapes_of(architecture: str, **more: Any) -> Architecture:
+    """The layers of a file by its start."""
+    config = {"vocab_size": 9, "head_dim": 64, **configuration(start(architecture, **more))}
+    return from_config(config, "a file")
 
 
 WINDOW = {"attention.sliding_window": 1024}
@@ -137,9 +121,8 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("architecture", "more", "layers"),
-    [
+def test_windows_and_states_are_read_from_the_header() -> None:
+    for architecture, more, layers in (
         ("gemma3", WINDOW, {"sliding": 27, "full": 5}),
         ("gpt-oss", WINDOW, {"sliding": 16, "full": 16}),
         (
@@ -150,19 +133,12 @@ STATES = {
         ("zebra", {"attention.sliding_window": 0}, {"full": 32}),
         ("qwen35moe", STATES, {"recurrent": 24, "full": 8}),
         ("qwen3next", {**STATES, "full_attention_interval": 8}, {"recurrent": 28, "full": 4}),
-    ],
-)
-def test_windows_and_states_are_read_from_the_header(
-    architecture: str, more: dict[str, Any], layers: dict[str, int]
-) -> None:
-    assert kinds(start(architecture, **more)) == layers
-
-
-def test_a_state_has_the_size_that_the_header_gives() -> None:
-    config = configuration(start("qwen35moe", **STATES))
-    shapes = from_config({**config, "vocab_size": 9, "head_dim": 64}, "a file")
-    state = next(group for group in shapes.layers if group.kind == "recurrent")
-    assert (state.state, state.state_bytes, state.conv) == (128 * 4096, 4, 2 * 16 * 128 + 4096)
+    ):
+        groups = {group.kind: group for group in shapes_of(architecture, **more).layers}
+        assert {kind: group.count for kind, group in groups.items()} == layers
+        if state := groups.get("recurrent"):
+            sizes = (state.state, state.state_bytes, state.conv)
+            assert sizes == (128 * 4096, 4, 2 * 16 * 128 + 4096)
 
 
 LATENT = {
@@ -181,46 +157,30 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize(("keys", "elements"), [(LATENT, 576), (HEADS, 128 * (192 + 128))])
-def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v(
-    keys: dict[str, Any], elements: int
-) -> None:
-    config = configuration(start("deepseek2", **keys))
-    shapes = from_config({**config, "vocab_size": 9}, "a file")
-    assert shapes.kv_bytes_per_token() == 32 * elements * 2
+def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v() -> None:
+    for keys, elements in ((LATENT, 576), (HEADS, 128 * (192 + 128))):
+        assert shapes_of("deepseek2", **keys).kv_bytes_per_token() == 32 * elements * 2
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"attention.key_length": 512},
-        {"attention.head_count_kv": 8},
-        {"attention.kv_lora_rank": "x"},
-        {"attention.key_length_mla": [192]},
-    ],
-)
-def test_a_latent_of_sizes_that_no_model_has_is_unknown(wrong: dict[str, Any]) -> None:
-    assert configuration(start("deepseek2", **{**LATENT, **wrong})) == {}
-
-
-def test_layers_of_other_kinds_are_not_guessed() -> None:
-    assert configuration(start(**{"attention.indexer.head_count": 64})) == {}
-    assert configuration(start(**{**WINDOW, "attention.key_length_swa": 256})) == {}
-    assert configuration(start(**{"attention.shared_kv_layers": 18})) == {}
-    assert configuration(start(**{"attention.sliding_window": 128})) == {}
-    assert configuration(start(**STATES)) == {}
-    assert configuration(start("qwen35moe", **{"ssm.state_size": 128})) == {}
-
-
-@pytest.mark.parametrize(
-    "wrong_sizes",
-    [
-        {**STATES, "ssm.time_step_rank": 0},
-        {**STATES, "ssm.time_step_rank": "many"},
-        {**STATES, "ssm.inner_size": [1, 2]},
-        {**WINDOW, "attention.sliding_window_pattern": "x"},
-        {"attention.sliding_window": [1, 2], "attention.sliding_window_pattern": 2},
-    ],
-)
-def test_sizes_that_no_model_has_are_not_computed_with(wrong_sizes: dict[str, Any]) -> None:
-    assert configuration(start("qwen35moe", **wrong_sizes)) == {}
+def test_layers_of_other_kinds_or_sizes_are_not_guessed() -> None:
+    for architecture, keys in (
+        # A latent of sizes that no model has.
+        ("deepseek2", {**LATENT, "attention.key_length": 512}),
+        ("deepseek2", {**LATENT, "attention.head_count_kv": 8}),
+        ("deepseek2", {**LATENT, "attention.kv_lora_rank": "x"}),
+        ("deepseek2", {**LATENT, "attention.key_length_mla": [192]}),
+        # Layers of other kinds.
+        ("zebra", {"attention.indexer.head_count": 64}),
+        ("zebra", {**WINDOW, "attention.key_length_swa": 256}),
+        ("zebra", {"attention.shared_kv_layers": 18}),
+        ("zebra", {"attention.sliding_window": 128}),
+        ("zebra", STATES),
+        # States and windows of sizes that no model has.
+        ("qwen35moe", {"ssm.state_size": 128}),
+        ("qwen35moe", {**STATES, "ssm.time_step_rank": 0}),
+        ("qwen35moe", {**STATES, "ssm.time_step_rank": "many"}),
+        ("qwen35moe", {**STATES, "ssm.inner_size": [1, 2]}),
+        ("qwen35moe", {**WINDOW, "attention.sliding_window_pattern": "x"}),
+        ("x", {"attention.sliding_window": [1, 2], "attention.sliding_window_pattern": 2}),
+    ):
+        assert configuration(start(architecture, **keys)) == {}

@@ -37,9 +37,8 @@ def test_a_model_has_its_shapes_and_sizes_with_their_sources(tmp_path: Path) -> 
     assert knowledge.hardware["dgx-spark"].gib("reserve_gib") == 8.0
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_wrong_entry_and_a_machine_without_a_figure_are_named(tmp_path: Path) -> None:
+    for text, message in (
         ("chekpoints: {}\n", r"checkpoints.yaml:1: unknown key 'chekpoints'.*'checkpoints'"),
         ("checkpoints:\n  a: 7\n", r"checkpoints.yaml: checkpoints.a must be a mapping; found 7"),
         (
@@ -61,14 +60,9 @@ def test_a_model_has_its_shapes_and_sizes_with_their_sources(tmp_path: Path) -> 
         (SHAPES % "{kind: mla, count: 2}", r"architectures.shapes.layers\[0\] lacks a size"),
         (SHAPES % "{kind: moe, count: 2}", r"layers\[0\].kind is not known; found 'moe'"),
         (SHAPES % "", r"architectures.shapes.layers names no layers"),
-    ],
-)
-def test_a_wrong_entry_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(CatalogueError, match=message):
-        load_knowledge(write_catalogue(tmp_path, text))
-
-
-def test_a_machine_without_a_figure_is_named(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(CatalogueError, match=message):
+            load_knowledge(write_catalogue(tmp_path, text))
     text = (FOLDER / "hardware.yaml").read_text().replace("reserve_gib:", "reserves_gib:")
     with pytest.raises(CatalogueError, match=r"'reserves_gib' in dgx-spark.*'reserve_gib'"):
         load_knowledge(write_catalogue(tmp_path, "checkpoints: {}\n", text))

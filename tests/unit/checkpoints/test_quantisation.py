@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.checkpoints.quantisation import scheme_of
 
 
-@pytest.mark.parametrize(
-    ("text", "scheme"),
-    [
+def test_what_is_said_is_one_word() -> None:
+    for text, scheme in (
         ("modelopt NVFP4", "nvfp4"),
         ("compressed-tensors float-quantized", "fp8"),
         ("compressed-tensors pack-quantized", "int4"),
         ("AutoRound W4A16", "int4"),
         ("bfloat16", "none"),
         ("unheard of", ""),
-    ],
-)
-def test_what_is_said_is_one_word(text: str, scheme: str) -> None:
-    assert scheme_of(text) == scheme
+    ):
+        assert scheme_of(text) == scheme

@@ -17,6 +17,7 @@ BESIDE = dict.fromkeys(
     ),
     1,
 )
+LISTED = ("listed.safetensors", "mtp.safetensors")
 NATIVE = {"consolidated.safetensors": 14}
 FOR_MISTRAL = {"params.json": 1, "tekken.json": 1}
 BGE = {
@@ -27,39 +28,28 @@ BGE = {
 }
 
 
+#: What a repository may hold beside one whole set: other formats, other engines, training.
+COPIES = {
+    **dict.fromkeys(("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "a.ot"), 5),
+    **dict.fromkeys(
+        ("m-Q4_K_M.gguf", "onnx/model.onnx", "onnx/model.onnx_data", "optimizer.pt"), 3
+    ),
+    **dict.fromkeys(("openvino/openvino_model.bin", "openvino/m.xml", "onnx/model.onnx_data"), 1),
+    "checkpoint-9/model.safetensors": 5,
+}
+# openai/gpt-oss-20b and meta-llama/Llama-3.1-8B as they are published.
+ORIGINALS = {"original/model.safetensors": 13, "original/config.json": 1, "metal/model.bin": 13}
+ORIGINALS |= {"original/tokenizer.model": 2, "original/c.pth": 9}
+DENSE = "2_Dense/model.safetensors"
+
+
 @pytest.mark.parametrize(
     ("engine", "argv", "loaded_files", "copies"),
     [
-        # openai/gpt-oss-20b and meta-llama/Llama-3.1-8B as they are published.
-        (VLLM, "", SHARDS, {"original/model.safetensors": 13, "original/config.json": 1}),
-        (
-            VLLM,
-            "",
-            SHARDS,
-            {"metal/model.bin": 13, "original/tokenizer.model": 2, "original/c.pth": 9},
-        ),
-        (VLLM, "", {"model.safetensors": 5}, {"pytorch_model.bin": 5, "tf_model.h5": 5, "a.ot": 1}),
-        (VLLM, "", {"model.safetensors": 5}, {"flax_model.msgpack": 5, "m-Q4_K_M.gguf": 3}),
-        (VLLM, "", {"model.safetensors": 5}, {"onnx/model.onnx": 5, "onnx/model.onnx_data": 5}),
-        (
-            VLLM,
-            "",
-            {"model.safetensors": 5},
-            {"openvino/openvino_model.bin": 5, "openvino/m.xml": 1},
-        ),
-        (
-            VLLM,
-            "",
-            {"model.safetensors": 5},
-            {"checkpoint-9/model.safetensors": 5, "optimizer.pt": 9},
-        ),
+        (VLLM, "", SHARDS, ORIGINALS),
+        (VLLM, "", {"model.safetensors": 5}, COPIES),
         (VLLM, "", BGE, {"onnx/model.onnx": 5, "training_args.bin": 1}),
-        (
-            VLLM,
-            "",
-            {"a.safetensors": 1, "2_Dense/model.safetensors": 1},
-            {"2_Dense/pytorch_model.bin": 1},
-        ),
+        (VLLM, "", {"a.safetensors": 1, DENSE: 1}, {"2_Dense/pytorch_model.bin": 1}),
         # Mistral's own format wins in vLLM, Hugging Face's in SGLang, and a flag over both.
         (VLLM, "", NATIVE | FOR_MISTRAL, SHARDS),
         (VLLM, "--load-format hf", SHARDS | FOR_MISTRAL, NATIVE),
@@ -70,18 +60,13 @@ BGE = {
         (SGLANG, "--load-format mistral", NATIVE | FOR_MISTRAL, SHARDS),
         (SGLANG, "", {"model.safetensors": 5}, NATIVE),
         # The index names the files of one set.
-        (
-            VLLM,
-            "--load-format hf",
-            {"listed.safetensors": 5, "mtp.safetensors": 1},
-            {"x.safetensors": 5},
-        ),
+        (VLLM, "--load-format hf", dict.fromkeys(LISTED, 5), {"x.safetensors": 5}),
     ],
 )
 def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, loaded_files, copies) -> None:  # type: ignore[no-untyped-def]
     files = BESIDE | loaded_files | copies
     form = " or ".join(engine.weight_patterns(argv.split(), "org/name"))
-    listed_files = {"listed.safetensors", "mtp.safetensors", *SHARDS}
+    listed_files = {*LISTED, *SHARDS}
     wanted_files = needed_files(
         files, [form], lambda name: listed_files if name.startswith("model") else None
     )
@@ -89,18 +74,11 @@ def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, loaded_files,
     assert sum(sizes_left_out(files, wanted_files).values()) == sum(copies.values())
 
 
-def test_two_engines_of_one_repository_have_both_their_formats() -> None:
+def test_two_engines_have_both_formats_and_what_is_left_out_is_said_by_folder() -> None:
     files = SHARDS | NATIVE | {"pytorch_model.bin": 1}
     forms = [" or ".join(engine.weight_patterns((), "org/name")) for engine in (VLLM, SGLANG)]
     assert needed_files(files, forms, lambda _: None) == {*SHARDS, *NATIVE}
-
-
-def test_a_repository_of_which_nothing_is_loaded_is_taken_whole() -> None:
-    assert needed_files({"model.onnx": 1, "a/b.pth": 1}, ["*.safetensors"], lambda _: None) == {
-        *("model.onnx", "a/b.pth")
-    }
-
-
-def test_what_is_left_out_is_said_by_folder_the_largest_first() -> None:
+    files = {"model.onnx": 1, "a/b.pth": 1}
+    assert needed_files(files, ["*.safetensors"], lambda _: None) == set(files)
     files = {"original/a": 10**9, "original/b": 10**9, "x.bin": 3 * 10**9, "config.json": 1}
     assert as_text(sizes_left_out(files, {"config.json"})) == "x.bin 3.0 GB, original/ 2.0 GB"

@@ -9,99 +9,72 @@ from typing import Any
 
 import pytest
 from an_inventory import write_inventory
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from lockstep.cli import backup as module
 from lockstep.cli.main import main
 from lockstep.fleet.hosts import HostAnswer
 
 ONE = {"id": "abcd1234", "date": "D", "why": "nightly", "generation": 3, "image": "i@d"}
-LIST = {
-    "password": "/etc/lockstep/secrets/backup.key",
-    "places": {"/own": {"snapshots": [{**ONE, "chats_since": 2}]}},
-}
+PLACES: dict[str, Any] = {"/own": {"snapshots": [{**ONE, "chats_since": 2}]}}
+
+
+class Sparks:
+    """A Spark with backups and one without; `answer` is what the program on a host says."""
+
+    def __init__(self, folder: Path) -> None:
+        hosts = {"spark-1.local": {"backup": {"enabled": True}}, "two.local": {}}
+        self.inventory = str(write_inventory(folder, hosts))
+        self.words: list[list[str]] = []
+        self.answer, self.places = HostAnswer(0, "done\n"), PLACES
+
+    def ask(self, _: object, argv: Sequence[str], **__: object) -> HostAnswer:
+        words = list(argv)[list(argv).index("backup") + 1 :]
+        self.words.append(words)
+        listing = {"password": "/etc/lockstep/secrets/backup.key", "places": self.places}
+        return HostAnswer(0, json.dumps(listing)) if words == ["list"] else self.answer
+
+    def run(self, verb: str, *words: str, exit_code: int = 0) -> str:
+        result = CliRunner().invoke(main, ["backup", verb, "-i", self.inventory, *words])
+        assert result.exit_code == exit_code, result.output
+        return result.output
 
 
 @pytest.fixture
-def backup_program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    record: dict[str, Any] = {"words": [], "answer": HostAnswer(0, "done\n"), "list": LIST}
-
-    def ask(_: object, argv: Sequence[str], **__: object) -> HostAnswer:
-        words = list(argv)[list(argv).index("backup") + 1 :]
-        record["words"].append(words)
-        return HostAnswer(0, json.dumps(record["list"])) if words == ["list"] else record["answer"]
-
-    monkeypatch.setattr(module, "ask", ask)
-    return record
+def sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sparks:
+    sparks = Sparks(tmp_path)
+    monkeypatch.setattr(module, "ask", sparks.ask)
+    return sparks
 
 
-def run_backup(tmp_path: Path, verb: str, *words: str) -> Result:
-    hosts = {"spark-1.local": {"backup": {"enabled": True}}, "two.local": {}}
-    path = write_inventory(tmp_path, hosts)
-    return CliRunner().invoke(main, ["backup", verb, "-i", str(path), *words])
+def test_backups_are_made_and_listed_where_the_inventory_has_them(sparks: Sparks) -> None:
+    output = sparks.run("check", "two.local", exit_code=2)
+    assert "backup" in output and not sparks.words
+    assert "spark-1.local: done" in sparks.run("now")
+    assert sparks.words == [["now"]]
+    sparks.answer = HostAnswer(1, err="no room")
+    assert "no room" in sparks.run("now", exit_code=1)
+    output = sparks.run("list")
+    assert "secrets/backup.key" in output and "abcd1234" in output
+    places: dict[str, Any] = {"/own": {"none_yet": True, "snapshots": [], "on_this_disk": True}}
+    sparks.places = places
+    output = sparks.run("list")
+    assert "spark-1.local: no backup yet (a new host, or one whose disk was lost)." in output
+    assert "spark-1.local: warning: this backup lies on the disk" in output
+    places["sftp:x"] = {"fault": "no password", "snapshots": [], "on_this_disk": False}
+    output = sparks.run("list", exit_code=1)
+    assert "Older ones may be in sftp:x." in output and "warning" not in output
 
 
-def test_now_is_made_where_the_inventory_has_backups(
-    tmp_path: Path, backup_program: dict[str, Any]
-) -> None:
-    result = run_backup(tmp_path, "now")
-    assert result.exit_code == 0 and "spark-1.local: done" in result.output
-    assert backup_program["words"] == [["now"]]
-    backup_program["answer"] = HostAnswer(1, err="no room")
-    failed_result = run_backup(tmp_path, "now")
-    assert failed_result.exit_code == 1 and "no room" in failed_result.output
-
-
-def test_a_host_without_backups_is_said(tmp_path: Path, backup_program: dict[str, Any]) -> None:
-    result = run_backup(tmp_path, "check", "two.local")
-    assert result.exit_code == 2 and "backup" in result.output and not backup_program["words"]
-
-
-def test_list_says_where_the_password_is(tmp_path: Path, backup_program: dict[str, Any]) -> None:
-    result = run_backup(tmp_path, "list")
-    assert result.exit_code == 0
-    assert "secrets/backup.key" in result.output and "abcd1234" in result.output
-
-
-def test_list_of_a_wiped_host_says_that_it_has_none_yet(
-    tmp_path: Path, backup_program: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_place = {"none_yet": True, "snapshots": [], "on_this_disk": True}
-    monkeypatch.setitem(LIST, "places", {"/own": own_place})
-    result = run_backup(tmp_path, "list")
-    assert result.exit_code == 0
-    assert "spark-1.local: no backup yet (a new host, or one whose disk was lost)." in result.output
-    assert "spark-1.local: warning: this backup lies on the disk" in result.output
-    remote_place = {"fault": "no password", "snapshots": [], "on_this_disk": False}
-    monkeypatch.setitem(LIST, "places", {"/own": own_place, "sftp:x": remote_place})
-    result = run_backup(tmp_path, "list")
-    assert result.exit_code == 1
-    assert "Older ones may be in sftp:x." in result.output and "warning" not in result.output
-
-
-def test_restore_says_what_it_loses_and_does_nothing_unasked(
-    tmp_path: Path, backup_program: dict[str, Any]
-) -> None:
-    result = run_backup(tmp_path, "restore", "spark-1.local")
-    assert result.exit_code == 2 and "2 chat(s)" in result.output
-    assert backup_program["words"] == [["list"]]
-    result = run_backup(tmp_path, "restore", "spark-1.local", "-y")
-    assert result.exit_code == 0
-    assert backup_program["words"][-1] == ["restore", "abcd1234"]
-
-
-def test_restore_of_what_is_not_there_is_refused(
-    tmp_path: Path, backup_program: dict[str, Any]
-) -> None:
-    assert run_backup(tmp_path, "restore", "spark-1.local", "ffff", "-y").exit_code == 2
-    assert run_backup(tmp_path, "restore", "spark-1.local", "--from", "/no", "-y").exit_code == 2
-    assert all(words == ["list"] for words in backup_program["words"])
-
-
-@pytest.mark.parametrize(("why", "code"), [("by hand", 0), ("nightly", 0), ("update", 2)])
-def test_the_newest_is_one_of_a_night_or_by_hand(
-    tmp_path: Path, backup_program: dict[str, Any], why: str, code: int
-) -> None:
-    snapshot = {**ONE, "why": why, "chats_since": 0}
-    backup_program["list"] = {"password": "p", "places": {"/own": {"snapshots": [snapshot]}}}
-    assert run_backup(tmp_path, "restore", "spark-1.local", "-y").exit_code == code
+def test_restore_says_what_it_loses_and_does_nothing_unasked(sparks: Sparks) -> None:
+    assert "2 chat(s)" in sparks.run("restore", "spark-1.local", exit_code=2)
+    for absent_backup in (("ffff",), ("--from", "/no")):
+        sparks.run("restore", "spark-1.local", *absent_backup, "-y", exit_code=2)
+    assert all(words == ["list"] for words in sparks.words)
+    sparks.run("restore", "spark-1.local", "-y")
+    assert sparks.words[-1] == ["restore", "abcd1234"]
+    # The newest is one of a night or by hand.
+    for why, code in (("by hand", 0), ("nightly", 0), ("update", 2)):
+        snapshot = {**ONE, "why": why, "chats_since": 0}
+        sparks.places = {"/own": {"snapshots": [snapshot]}}
+        sparks.run("restore", "spark-1.local", "-y", exit_code=code)

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_deploy(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[Any], *words: str
-) -> Result:
-    """The end of `lockstep deploy WORDS` when the deploy prints this."""
-    argv = a_run.argv(folder, messages)
-    monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
-    return CliRunner().invoke(main, ["deploy", "-i", "spark.py", *words])
+Deploy = Callable[..., Result]
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
+    """Gives the end of `lockstep deploy WORDS` when the deploy prints these messages."""
+
+    def run_deploy(messages: list[Any], *words: str) -> Result:
+        argv = a_run.argv(folder, messages)
+        monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
+        return CliRunner().invoke(main, ["deploy", "-i", "spark.py", *words])
+
+    return run_deploy
 
 
 def lines(result: Result) -> list[str]:
@@ -56,81 +63,65 @@ def lines(result: Result) -> list[str]:
     return [re.sub(r"\b\d:\d\d\b", "0:00", line) for line in body]
 
 
-def test_an_empty_host_is_told_of_before_the_first_change(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> None:
+    outcome = good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")
     messages = [
         events.RunStart(["spark1", "spark2"]),
         events.Empty("spark2", True, ["weights: 68.0 GB, 1 from spark1"]),
         events.Ready(),
-        *step("Weights | Fetch and verify weights", ["spark2"]),
-        OVER,
+        *step("Base | Install packages", ["spark1"]),
+        *step("Firewall | Write rules", ["spark1", "spark2"]),
+        *step("Images | Pull images by digest"),
+        *step("Gateway | Write the gateway", ["spark2"]),
+        events.Over([outcome]),
     ]
-    first, second, *_ = lines(run_deploy(folder, monkeypatch, messages))
+    first, *more, last = lines(run(messages))
     assert first.startswith("spark2 was deployed to before, and nothing of it is there")
-    assert second == "  weights: 68.0 GB, 1 from spark1"
-
-
-def test_what_only_the_spark_reaches_is_opened_by_a_command(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over = events.Over([good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")])
-    messages = [events.RunStart(["spark1"]), events.Ready(), over]
-    assert lines(run_deploy(folder, monkeypatch, messages))[-1] == (
+    assert more[:3] == [
+        "  weights: 68.0 GB, 1 from spark1",
+        "packages      0:00  spark1, spark2: 2 steps",
+        "gateway       0:00  spark2: Write the gateway",
+    ]
+    assert more[3].startswith("Done, 0:00.")
+    assert last == (
         "Page: http://127.0.0.1:8090   Chat: http://10.0.0.11:8080   "
         "(on this machine: lockstep open -i spark.py)"
     )
 
 
-def test_each_stage_that_changed_something_is_a_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages = [
-        events.RunStart(["spark1", "spark2"]),
-        *step("Base | Install packages", ["spark1"]),
-        *step("Firewall | Write rules", ["spark1", "spark2"]),
-        *step("Images | Pull images by digest"),
-        *step("Gateway | Write the gateway", ["spark2"]),
-        OVER,
-    ]
-    first, second, third, *_ = lines(run_deploy(folder, monkeypatch, messages))
-    assert first == "packages      0:00  spark1, spark2: 2 steps"
-    assert second == "gateway       0:00  spark2: Write the gateway"
-    assert third.startswith("Done, 0:00.")
-
-
-def test_a_failure_shows_step_host_last_lines_and_remedy(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcome = HostOutcome(
-        "spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB, then run"
-    )
+def test_a_failure_shows_step_host_last_lines_and_remedy(run: Deploy) -> None:
     messages = [
         "    [spark3] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.3)",
-        *("    [spark4] Authentication error (no key)", events.RunStart(["spark1", "spark2"])),
+        *(
+            "    [spark4] Authentication error (no key)",
+            events.RunStart(["spark1", "spark2", "spark5"]),
+        ),
         events.StepProgress("Base | Install packages"),
+        "    [spark5] its words of an earlier step",
         "    [spark1] E: Unable to locate package nosuch",
         "    [spark1] Error: executed 1 commands",
         events.OperationDone("Base | Install packages", ["spark2"], ["spark1"]),
-        *step("Weights | Fetch", [], ["spark2"]),
+        *step("Weights | Fetch", [], ["spark2", "spark5"]),
         events.Over(
             [
                 HostOutcome("spark1", "Base | Install packages"),
-                outcome,
+                HostOutcome("spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB"),
+                HostOutcome("spark5", "Weights | Fetch"),
                 HostOutcome("spark3", "connecting over SSH"),
                 HostOutcome("spark4", "connecting over SSH"),
             ]
         ),
         1,
     ]
-    result = run_deploy(folder, monkeypatch, messages)
+    result = run(messages)
     assert result.exit_code == 1
     assert lines(result)[1:] == [
         "FAILED  spark1: Base | Install packages",
         "        E: Unable to locate package nosuch",
         "FAILED  spark2: Weights | Fetch",
         "        no space left",
-        "        Remedy: free 12 GB, then run",
+        "        Remedy: free 12 GB",
+        "FAILED  spark5: Weights | Fetch",
         "FAILED  spark3: connecting over SSH",
         "        Could not connect (Unable to connect to port 22 on 10.0.0.3)",
         "        The host is off, or its address is wrong. Remedy: check `ssh HOST`, or",
@@ -142,38 +133,23 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(
     ]
 
 
-def test_a_refusal_is_shown_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = " spark1  error  disk: 12 GiB free\n                -> free some"
-    messages = [
-        events.RunStart(["spark1"]),
-        events.RunRefusal(f"{table}\n\nMend it."),
-        events.Over([]),
-        1,
-    ]
-    result = run_deploy(folder, monkeypatch, messages)
-    assert (result.exit_code, lines(result)) == (1, [*f"{table}\n\nMend it.".splitlines()])
+TABLE = " spark1  error  disk: 12 GiB free\n                -> free some\n\nMend it."
 
 
 @pytest.mark.parametrize(
     ("messages", "code", "text"),
     [
+        ([events.RunStart(["spark1"]), events.RunRefusal(TABLE), events.Over([]), 1], 1, TABLE),
         (["spark.py:3: unknown key 'operator'. Nothing was changed.", 2], 2, "unknown key"),
-        (
-            ["--> Connecting", "    [spark1] Could not resolve hostname", 1],
-            1,
-            "address is wrong",
-        ),
-        (
-            ["Traceback (most recent call last):", '  File "x.py"', "KeyError: 'a'", 1],
-            1,
-            "KeyError",
-        ),
+        (["--> Connecting", "    [spark1] Could not resolve hostname", 1], 1, "address is wrong"),
+        (["Traceback (most recent call last):", '  File "x"', "KeyError: 'a'", 1], 1, "KeyError"),
     ],
+    ids=["a refusal", "wrong data", "no such host", "a fault of ours"],
 )
-def test_a_run_that_says_nothing_of_its_end_shows_its_last_lines(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[Any], code: int, text: str
+def test_a_run_that_did_not_begin_shows_why(
+    run: Deploy, messages: list[Any], code: int, text: str
 ) -> None:
-    result = run_deploy(folder, monkeypatch, messages)
+    result = run(messages)
     assert result.exit_code == code
     assert text in result.output
     assert "Traceback" not in result.output
@@ -183,12 +159,12 @@ def test_a_run_that_says_nothing_of_its_end_shows_its_last_lines(
     ("words", "answer", "code"), [(["--yes"], "answered true", 0), ([], "answered false", 1)]
 )
 def test_what_it_interrupts_is_said_first_and_needs_a_yes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: str, code: int
+    folder: Path, run: Deploy, words: list[str], answer: str, code: int
 ) -> None:
     interruption = events.Interrupts("spark2", "old", again=False)
     end = OVER if words else events.RunRefusal("Nobody agreed to it.")
     messages = [events.RunStart(["spark1"]), QWEN, interruption, events.Ready(), end, code]
-    result = run_deploy(folder, monkeypatch, messages, *words)
+    result = run(messages, *words)
     assert result.exit_code == code
     assert lines(result)[:3] == [
         "This deploy interrupts:",
@@ -198,24 +174,26 @@ def test_what_it_interrupts_is_said_first_and_needs_a_yes(
     assert answer in next((folder / "state").rglob("*.log")).read_text(encoding="utf-8")
 
 
-def test_a_dry_run_says_what_would_change_and_restart(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
+    folder: Path, run: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     would = {
         "Base | Install packages": ["spark2"],
-        "vLLM | Build the engine's environment: vLLM": ["spark2"],
-        "Services | Write units": ["spark1", "spark2"],
+        "Weights | Fetch and verify weights": ["spark1"],
+        "Services | Restart hot models, one host at a time": ["spark1"],
+        "Services | Write launchers and units": ["spark1", "spark2"],
     }
     over = events.Over([HostOutcome("spark1", news=["a port is closed"])], [], would)
     messages = [events.RunStart(["spark1", "spark2"]), QWEN, over]
     monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (), ()))
-    result = run_deploy(folder, monkeypatch, messages, "--dry")
+    result = run(messages, "--dry")
     assert result.exit_code == 0
     assert result.output.splitlines()[:2] == ["", "0 error(s), 0 warning(s), 0 waived"]
     assert result.output.splitlines()[3:] == [
         "would  spark2: Install packages",
-        "would  spark2: Build the engine's environment: vLLM",
-        "would  spark1, spark2: Write units",
+        "would  spark1: Fetch and verify weights",
+        "would  spark1: Restart hot models, one host at a time",
+        "would  spark1, spark2: Write launchers and units",
         "This deploy interrupts:",
         "  spark1: qwen is hot: it restarts; 3 requests under way",
         "Note: a port is closed",
@@ -223,49 +201,21 @@ def test_a_dry_run_says_what_would_change_and_restart(
         "After a failure, images, engines and weights stay until lockstep gc.",
         "The files are named in the log; --diff shows what differs in them.",
     ]
-
-
-def test_a_dry_run_lists_nothing_of_a_host_that_is_held_back(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    would = {
-        "Weights | Fetch and verify weights": ["spark1"],
-        "Services | Restart hot models, one host at a time": ["spark1"],
-        "Services | Write launchers and units": ["spark1", "spark2"],
-    }
-    over = events.Over([HostOutcome("spark1"), HostOutcome("spark2")], [], would)
-    messages = [events.RunStart(["spark1", "spark2"]), QWEN, over]
-    monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (), ()))
-    result = run_deploy(folder, monkeypatch, messages, "--dry", "--keep-hot")
-    assert result.output.splitlines()[3:6] == [
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "later"))
+    result = run(messages, "--dry", "--keep-hot")
+    assert result.output.splitlines()[3:7] == [
+        "would  spark2: Install packages",
         "would  spark1: Fetch and verify weights",
         "would  spark2: Write launchers and units",
         "spark1: qwen stays hot; this host is held back",
     ]
-
-
-def test_a_dry_run_whose_plan_has_an_error_asks_no_host(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert "goes with --dry" in run(messages, "--diff").output
     finding = Finding("gpu-memory-short", "error", "spark1: qwen", "it does not fit", "Bind less.")
     monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (finding,), ()))
-    result = run_deploy(folder, monkeypatch, [OVER], "--dry")
+    result = run(messages, "--dry")
     assert result.exit_code == 1
+    # No host was asked.
     assert "it does not fit" in result.output and "Lockstep · " not in result.output
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["-i", "absent.py"], "absent.py: there is no such inventory"),
-        (["-i", "spark.py", "--diff"], "goes with --dry"),
-    ],
-)
-def test_wrong_use_is_refused_before_anything(folder: Path, words: list[str], message: str) -> None:
-    result = CliRunner().invoke(main, ["deploy", *words])
-    assert result.exit_code == 2
-    assert message in result.output
-    assert not (folder / "state").exists()
 
 
 def on_terminal(folder: Path, messages: list[Any], answer: bytes = b"") -> tuple[int, str]:

@@ -44,9 +44,12 @@ def run(
     plan: str = PLAN,
     removal: str = GONE,
     second: str = f"echo '{NOTHING}'",
+    exit_code: int = 0,
 ) -> Result:
     text = SSH.replace("{plan}", plan).replace("{gone}", removal).replace("{second}", second)
-    return invoke_lockstep(path.parent, text, "gc", "-i", str(path), *words)
+    result = invoke_lockstep(path.parent, text, "gc", "-i", str(path), *words)
+    assert result.exit_code == exit_code, result.output
+    return result
 
 
 def calls(path: Path) -> list[str]:
@@ -55,7 +58,6 @@ def calls(path: Path) -> list[str]:
 
 def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory: Path) -> None:
     result = run(inventory, "--dry", "--keep", "3")
-    assert result.exit_code == 0
     assert [" ".join(line.split()) for line in result.output.splitlines()] == [
         "spark-1.local: 2.3 GiB",
         "what name size",
@@ -67,29 +69,33 @@ def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory:
         f"spark-1.local {PROGRAM} plan --keep 3",
         f"spark-2.local {PROGRAM} plan --keep 3",
     ]
+    # With nothing to remove nobody is asked.
+    result = run(inventory, plan=NOTHING)
+    output = "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n"
+    assert (result.exit_code, result.output) == (0, output)
+    # What is deployed stays in any case.
+    run(inventory, "--keep", "0", exit_code=2)
 
 
-def test_only_hosts_with_something_to_remove_are_told_to_remove_it(inventory: Path) -> None:
+def test_only_hosts_with_something_to_remove_do_so_and_failures_are_named(inventory: Path) -> None:
     result = run(inventory, "--yes")
-    assert result.exit_code == 0
     assert result.output.endswith("spark-1.local: 2.3 GiB freed\n")
     assert calls(inventory) == [
         f"spark-1.local {PROGRAM} plan --keep 2",
         f"spark-1.local {PROGRAM} remove --digest d1 --keep 2",
         f"spark-2.local {PROGRAM} plan --keep 2",
     ]
+    result = run(inventory, "--yes", removal=HALF, exit_code=1)
+    assert "spark-1.local: engine abc stays: Permission denied" in result.output
+    result = run(inventory, "--yes", second="echo timed out >&2; exit 255", exit_code=2)
+    assert "spark-2.local: no connection: timed out" in result.output
+    assert "spark-1.local: 2.3 GiB freed" in result.output
 
 
-def test_where_nobody_can_be_asked_nothing_is_removed(inventory: Path) -> None:
-    result = run(inventory)
-    assert result.exit_code == 2
+def test_without_a_yes_nothing_is_removed(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(inventory, exit_code=2)
     assert "--yes removes, --dry only shows" in result.output
-    assert [line for line in calls(inventory) if "remove" in line] == []
 
-
-def test_ctrl_c_at_the_question_removes_nothing(
-    inventory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def ctrl_c(*_: object, **__: object) -> None:
         try:
             raise KeyboardInterrupt
@@ -99,31 +105,6 @@ def test_ctrl_c_at_the_question_removes_nothing(
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(common, "sys", SimpleNamespace(stdin=terminal))
     monkeypatch.setattr(click, "confirm", ctrl_c)
-    result = run(inventory)
-    assert (result.exit_code, result.stderr) == (130, "Ended by Ctrl-C. Nothing was changed.\n")
+    result = run(inventory, exit_code=130)
+    assert result.stderr == "Ended by Ctrl-C. Nothing was changed.\n"
     assert [line for line in calls(inventory) if "remove" in line] == []
-
-
-def test_what_could_not_be_removed_is_a_finding(inventory: Path) -> None:
-    result = run(inventory, "--yes", removal=HALF)
-    assert result.exit_code == 1
-    assert "spark-1.local: engine abc stays: Permission denied" in result.output
-
-
-def test_a_host_that_cannot_be_reached_does_not_keep_the_others(inventory: Path) -> None:
-    result = run(inventory, "--yes", second="echo timed out >&2; exit 255")
-    assert result.exit_code == 2
-    assert "spark-2.local: no connection: timed out" in result.output
-    assert "spark-1.local: 2.3 GiB freed" in result.output
-
-
-def test_with_nothing_to_remove_nothing_is_asked(inventory: Path) -> None:
-    result = run(inventory, plan=NOTHING)
-    assert (result.exit_code, result.output) == (
-        0,
-        "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n",
-    )
-
-
-def test_nothing_of_what_is_deployed_can_be_removed(inventory: Path) -> None:
-    assert run(inventory, "--keep", "0").exit_code == 2

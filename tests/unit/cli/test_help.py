@@ -41,34 +41,19 @@ def test_every_page_is_listed_with_its_subject() -> None:
     assert lines["evidence/cuda"].startswith("Evidence")
 
 
-def test_a_page_is_shown_whole(page: None) -> None:
-    assert show_help("one").output.rstrip() == PAGE.rstrip()
-
-
-@pytest.mark.parametrize(
-    ("section", "part"),
-    [
-        ("first-part", PAGE[PAGE.index("## First") : PAGE.index("## Second")]),
-        ("inside-and-more", "### Inside, and more\ndeep\n"),
-        ("second", "## Second\nend\n"),
-    ],
-)
-def test_a_section_ends_at_the_next_heading_of_its_level(
-    page: None, section: str, part: str
-) -> None:
-    assert show_help("one", section).output.rstrip() == part.rstrip()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_a_page_or_a_section_is_shown_whole_and_an_absent_one_answered(page: None) -> None:
+    for section, part in (
+        ((), PAGE),
+        (("first-part",), PAGE[PAGE.index("## First") : PAGE.index("## Second")]),
+        (("inside-and-more",), "### Inside, and more\ndeep\n"),
+        (("second",), "## Second\nend\n"),
+    ):
+        assert show_help("one", *section).output.rstrip() == part.rstrip()
+    # What is not there is answered with what is.
+    for words, message in (
         (("two",), "no such page; found 'two'; allowed: one."),
         (("one", "secnd"), "no such section of one; found 'secnd'. Did you mean 'second'?"),
-    ],
-)
-def test_what_is_not_there_is_answered_with_what_is(
-    page: None, words: tuple[str, ...], message: str
-) -> None:
-    result = show_help(*words)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    ):
+        result = show_help(*words)
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())

@@ -26,7 +26,7 @@ def init(folder: Path, *words: str) -> Result:
     return invoke_lockstep(folder.parent, SSH, "init", *words, "--folder", str(folder))
 
 
-def test_it_writes_a_folder_that_plan_and_deploy_can_use(tmp_path: Path) -> None:
+def test_it_writes_a_folder_and_says_what_is_missing_and_what_is_next(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     result = init(folder, "spark-1.local", "10.0.0.2", "--user", "anna")
     assert result.exit_code == 1, result.output
@@ -39,37 +39,27 @@ def test_it_writes_a_folder_that_plan_and_deploy_can_use(tmp_path: Path) -> None
     assert lock == folder / "inventory.lock.yaml"
     _, data = inventory_file.load_merged(folder / "inventory.py")
     assert data["10.0.0.2"]["ssh_user"] == "anna"
-
-
-def test_of_each_host_it_says_what_is_missing_and_then_what_is_next(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    output = init(folder, "spark-1.local", "spark-2.local", "--user", "anna").output
-    for name in ("spark-1.local", "spark-2.local"):
-        assert f"{name}: something is missing\n  missing: its host key is not known here" in output
-        assert f"`ssh anna@{name}` shows the fingerprint" in " ".join(output.split())
-    assert output.partition("Next:\n")[2].split("\n")[:4] == [
+    missing = "something is missing\n  missing: its host key is not known here"
+    for name in ("spark-1.local", "10.0.0.2"):
+        assert f"{name}: {missing}" in result.output
+        assert f"`ssh anna@{name}` shows the fingerprint" in " ".join(result.output.split())
+    assert result.output.partition("Next:\n")[2].split("\n")[:4] == [
         f"  cd {folder}",
         "  lockstep plan          # the models of each Spark, and whether they fit",
         "  lockstep deploy --dry  # what a deploy would change",
         "  lockstep deploy        # from DGX OS to serving",
     ]
-
-
-def test_no_host_key_is_ever_accepted_for_anybody(tmp_path: Path) -> None:
-    init(tmp_path / "mine", "spark-1.local")
+    # No host key is ever accepted for anybody.
     calls = (tmp_path / "bin/calls").read_text().splitlines()
     assert calls
     assert all("-o StrictHostKeyChecking=yes -o BatchMode=yes" in call for call in calls)
 
 
-def test_without_a_user_ssh_itself_decides(tmp_path: Path) -> None:
-    init(tmp_path / "mine", "spark-1.local")
-    assert "ssh_user" not in (tmp_path / "mine/inventory.py").read_text()
-
-
 def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     init(folder, "spark-1.local")
+    # Without a user ssh itself decides.
+    assert "ssh_user" not in (folder / "inventory.py").read_text()
     (folder / "recipes/own.yaml").write_text("model: mine\n")
     again = init(folder, "spark-1.local")
     assert "has these files already; only the Sparks are looked at" in again.stdout
@@ -78,9 +68,17 @@ def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
     assert init(folder, "spark-2.local").exit_code == 2
 
 
-def test_of_files_that_cannot_all_be_written_none_stays(
+def test_nothing_is_replaced_and_of_files_that_cannot_all_be_written_none_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("inventory.py", "deploy.py", "config.py", "recipes"):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.joinpath(name).symlink_to("nowhere")
+        result = init(folder, "spark-1.local")
+        assert result.exit_code == 2
+        assert f"some of it is there already; found {name}." in " ".join(result.stderr.split())
+        assert [path.name for path in folder.iterdir()] == [name]
     write = Path.write_text
 
     def full(path: Path, text: str, **how: str) -> int:
@@ -96,34 +94,20 @@ def test_of_files_that_cannot_all_be_written_none_stays(
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("existing_file", ["inventory.py", "deploy.py", "config.py", "recipes"])
-def test_nothing_is_replaced(existing_file: str, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    folder.joinpath(existing_file).symlink_to("nowhere")
-    result = init(folder, "spark-1.local")
-    assert result.exit_code == 2
-    assert f"some of it is there already; found {existing_file}." in " ".join(result.stderr.split())
-    assert [path.name for path in folder.iterdir()] == [existing_file]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_use_writes_nothing(tmp_path: Path) -> None:
+    for words, message in (
         (["spark-1;id"], "is no name"),
         (["-spark", "x"], "No such option"),
         (["spark-1.local", "spark-1.local"], "a host is named twice"),
         (["spark-1.local", "--user", "an na"], "operators"),
         ([], "Missing argument 'HOST...'"),
-    ],
-)
-def test_wrong_use_writes_nothing(words: list[str], message: str, tmp_path: Path) -> None:
-    result = init(tmp_path / "mine", *words)
-    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
-    assert not (tmp_path / "mine").exists()
+    ):
+        result = init(tmp_path / "mine", *words)
+        assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+        assert not (tmp_path / "mine").exists()
 
 
-def test_pyinfra_too_has_the_defaults_and_over_them_what_the_owner_says(tmp_path: Path) -> None:
+def test_pyinfra_has_the_owners_data_over_defaults_and_no_broken_inventory(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     init(folder, "spark-1.local", "--user", "anna")
     (folder / "group_data").mkdir()
@@ -142,11 +126,6 @@ def test_pyinfra_too_has_the_defaults_and_over_them_what_the_owner_says(tmp_path
     }
     assert {key: host["data"][key] for key in expected_data} == expected_data
     assert list(host["data"]["models"]) == ["qwen", "mistral", "mistral-vllm"]
-
-
-def test_pyinfra_ends_before_it_executes_an_inventory_that_is_no_python(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    init(folder, "spark-1.invalid")
     folder.joinpath("inventory.py").write_text("inventory = [\n")
     result = pyinfra("-y", "inventory.py", "deploy.py", folder=folder)
     assert result.returncode == 2

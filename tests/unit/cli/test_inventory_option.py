@@ -22,25 +22,21 @@ from lockstep.clients.programs import PROGRAMS
 from lockstep.core.errors import InventoryError
 
 REPOSITORY = Path(__file__).parents[3]
-#: Every command that has hosts to work on, and what else it must be given.
-COMMANDS: dict[str, str] = {
-    **dict.fromkeys(("adopt", "alert test", "backup check", "backup list", "backup now"), ""),
-    "backup restore": "spark1",
-    "bench gate": "",
-    "bench run": "spark1",
-    "blackbox": "spark1",
-    **dict.fromkeys((f"client {name}" for name in ("check", *PROGRAMS)), ""),
-    **dict.fromkeys(("cluster check", "cluster status", "deploy", "diff", "evidence", "gc"), ""),
-    "key add": "anna",
-    "key list": "",
-    "key revoke": "anna",
-    **dict.fromkeys(("lock", "log", "open", "plan", "remove", "rollback", "status"), ""),
-    "switch": "qwen",
-    "update": "",
+#: Every command that has hosts to work on, what else it must be given, and how it is told of one.
+COMMANDS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("adopt", "alert test", "backup check", "backup list"), ("", "{}")),
+    "backup now": ("", "{}"),
+    **dict.fromkeys(("backup restore", "bench run", "blackbox"), ("spark1", "{}")),
+    **dict.fromkeys((f"client {name}" for name in ("check", *PROGRAMS)), ("", "--host {}")),
+    **dict.fromkeys(("bench gate", "deploy", "diff", "evidence", "gc", "log"), ("", "--limit {}")),
+    **dict.fromkeys(("open", "remove", "status"), ("", "--limit {}")),
+    **dict.fromkeys(("cluster check", "cluster status", "key list", "lock", "plan"), ("", "")),
+    **dict.fromkeys(("rollback", "update"), ("", "")),
+    **dict.fromkeys(("key add", "key revoke"), ("anna", "")),
+    "switch": ("qwen", "qwen --limit {}"),
 }
 # It does without one: the hub is asked, and no host.
 WITHOUT = ("recipe new",)
-every = pytest.mark.parametrize(("command", "arguments"), COMMANDS.items(), ids=COMMANDS)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +66,9 @@ def test_the_only_one_is_found(working_folder: Path, names: list[str], expected_
     assert find_inventory().name == expected_name
 
 
-def test_of_several_none_is_guessed(working_folder: Path) -> None:
+def test_of_several_none_is_guessed_and_the_checkout_has_its_own(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_files(working_folder, "inventories/a.py", "inventories/b.py")
     with pytest.raises(InventoryError) as no:
         find_inventory()
@@ -78,9 +76,6 @@ def test_of_several_none_is_guessed(working_folder: Path) -> None:
         "more than one inventory is here; found inventories/a.py, inventories/b.py. "
         "Name it with -i FILE, or set LOCKSTEP_INVENTORY."
     )
-
-
-def test_the_checkout_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     assert find_inventory() == Path("inventories/spark.py")
     monkeypatch.chdir(REPOSITORY / "docs")
@@ -91,8 +86,14 @@ def run(*words: str, variable: str | None = None) -> Result:
     return CliRunner().invoke(main, words, env={inventory_option.VARIABLE: variable})
 
 
-def error_text(result: Result) -> str:
-    return " ".join(result.output.split())
+def refusal(*words: str, variable: str | None = None) -> str:
+    """The one sentence of a command that ends as wrong use, with nothing on standard output."""
+    result = run(*words, variable=variable)
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    text = " ".join(result.output.split())
+    assert text.startswith("lockstep: ")
+    return text.removeprefix("lockstep: ")
 
 
 def commands(group: click.Group, context: click.Context, *above: str) -> Iterator[str]:
@@ -110,35 +111,23 @@ def test_no_command_is_forgotten_here() -> None:
     assert sorted(commands(main, click.Context(main))) == sorted((*COMMANDS, *WITHOUT))
 
 
-@every
-def test_where_none_is_each_command_says_where_it_looked(
-    working_folder: Path, command: str, arguments: str
-) -> None:
-    result = run(*command.split(), *arguments.split())
-    assert result.exit_code == 2
-    message = (
-        f"looked for inventory.py and inventories/*.py in {working_folder}. Name it with -i FILE"
-    )
-    assert error_text(result).startswith("lockstep: no inventory is found: looked for")
-    assert message in error_text(result)
-
-
-def test_a_file_that_is_not_there_is_named() -> None:
-    for result in (run("plan", "-i", "gone.py"), run("plan", variable="gone.py")):
-        assert result.exit_code == 2
-        assert error_text(result).startswith(
-            "lockstep: gone.py: there is no such inventory. Name it with"
-        )
-
-
-@every
-def test_the_old_place_of_the_inventory_is_answered_with_the_new(
-    command: str, arguments: str
-) -> None:
-    result = run(*command.split(), "old/spark.py", *arguments.split())
-    assert result.exit_code == 2
-    command_line = f"lockstep {command} -i old/spark.py {arguments}".strip()
-    assert error_text(result) == f"lockstep: the inventory is an option now. Type `{command_line}`."
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_says_what_its_inventory_lacks(working_folder: Path, command: str) -> None:
+    required_words, one_host = COMMANDS[command]
+    words, more = command.split(), required_words.split()
+    folder = f"looked for inventory.py and inventories/*.py in {working_folder}."
+    message = f"no inventory is found: {folder} Name it with -i FILE"
+    assert refusal(*words, *more).startswith(message)
+    # The old place of the inventory.
+    command_line = f"lockstep {command} -i old/spark.py {required_words}".strip()
+    message = f"the inventory is an option now. Type `{command_line}`."
+    assert refusal(*words, "old/spark.py", *more) == message
+    (working_folder / "bad.py").write_text("bad = [")
+    assert BROKEN["bad = ["] in refusal(*words, *more, "-i", "bad.py")
+    if one_host:
+        write_inventory(working_folder, {"spark1": ANNA}, "inventory")
+        found = refusal(*words, *one_host.format("spark9").split())
+        assert "no such host; found spark9" in found
 
 
 BROKEN = {
@@ -153,54 +142,24 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [*(("plan", text) for text in BROKEN), *((command, "bad = [") for command in COMMANDS)],
-)
-def test_one_that_cannot_be_used_is_one_sentence(
-    working_folder: Path, command: str, text: str
-) -> None:
-    (working_folder / "bad.py").write_text(text)
-    result = run(*command.split(), *COMMANDS[command].split(), "-i", "bad.py")
-    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
-    assert BROKEN[text] in error_text(result) and result.stdout == ""
-    assert error_text(result).startswith("lockstep: ")
+def test_a_file_that_cannot_be_used_is_one_sentence(working_folder: Path) -> None:
+    for text in BROKEN:
+        (working_folder / "bad.py").write_text(text)
+        assert BROKEN[text] in refusal("plan", "-i", "bad.py")
+    for text in (refusal("plan", "-i", "gone.py"), refusal("plan", variable="gone.py")):
+        assert text.startswith("gone.py: there is no such inventory. Name it with")
 
 
-#: How each command is told of one host.
-ONE_HOST = {
-    **dict.fromkeys(("adopt", "alert test", "backup check", "backup list", "backup now"), "{}"),
-    **dict.fromkeys(("backup restore", "bench run", "blackbox"), "{}"),
-    **dict.fromkeys(("client check", "client claude"), "--host {}"),
-    **dict.fromkeys(("bench gate", "deploy", "diff", "evidence", "gc", "log"), "--limit {}"),
-    **dict.fromkeys(("open", "remove", "status"), "--limit {}"),
-    "switch": "qwen --limit {}",
-}
-
-
-@pytest.mark.parametrize(("command", "arguments"), ONE_HOST.items(), ids=ONE_HOST)
-def test_a_host_that_the_inventory_does_not_have_is_named(
-    working_folder: Path, command: str, arguments: str
-) -> None:
-    write_inventory(working_folder, {"spark1": ANNA}, "inventory")
-    result = run(*command.split(), *arguments.format("spark9").split())
-    assert result.exit_code == 2
-    assert "no such host; found spark9" in error_text(result)
-
-
-@pytest.mark.parametrize(
-    ("output", "code", "message"),
-    [
+def test_an_output_that_takes_nothing_is_no_traceback() -> None:
+    for output, code, message in (
         (">&-", 0, ""),
         (">/dev/full", 2, "lockstep: there is no space left where the output goes\n"),
-    ],
-)
-def test_an_output_that_takes_nothing_is_no_traceback(output: str, code: int, message: str) -> None:
-    words = shlex.join([sys.executable, "-m", "lockstep.cli.main", "recipe", "list"])
-    result = subprocess.run(
-        ["sh", "-c", f"{words} {output}"], stderr=subprocess.PIPE, text=True, check=False
-    )
-    assert (result.returncode, result.stderr) == (code, message)
+    ):
+        words = shlex.join([sys.executable, "-m", "lockstep.cli.main", "recipe", "list"])
+        result = subprocess.run(
+            ["sh", "-c", f"{words} {output}"], stderr=subprocess.PIPE, text=True, check=False
+        )
+        assert (result.returncode, result.stderr) == (code, message)
 
 
 #: Commands that print much, by click, rich and a pager, and their exit codes; two ask a Spark.
@@ -247,9 +206,7 @@ def test_a_pipe_that_is_closed_changes_no_exit_code(working_folder: Path) -> Non
     assert (dict(zip(PRINTING, codes, strict=True)), result.stderr) == (PRINTING, "")
 
 
-def test_ctrl_c_is_a_sentence_and_130(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_with_a_sentence(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from lockstep.cli.main import main
 from lockstep.lock import lockfile
@@ -19,14 +19,15 @@ lockstep: {moe: true, licence: Apache-2.0}
 """
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(main, ["recipe", *words])
+def run(*words: str, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["recipe", *words])
+    assert result.exit_code == exit_code, result.output
+    return result.output
 
 
 def test_list_names_every_recipe_within_80_columns() -> None:
-    result = run("list")
-    assert result.exit_code == 0
-    lines = result.output.splitlines()
+    output = run("list")
+    lines = output.splitlines()
     verdicts = {line.split()[0]: " ".join(line.split()[3:]) for line in lines[1:]}
     assert verdicts["qwen3.6-35b-a3b-prismaquant-dflash-k3"] == "fits"
     assert verdicts["qwen3.6-35b-a3b-prismaquant-dflash-k6"] == "known bad"
@@ -35,48 +36,39 @@ def test_list_names_every_recipe_within_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_list_gives_programs_the_same() -> None:
-    rows = json.loads(run("list", "--json").output)
-    assert {row["name"] for row in rows} >= {"glm-5.1-fp8", "gpt-oss-120b"}
-    assert next(row for row in rows if row["name"] == "glm-5.1-fp8")["fit"]["hosts"] == 1
-
-
-def test_show_prints_a_command_one_can_copy() -> None:
-    output = run("show", "mistral-small-4-119b-nvfp4-sglang").output
+def test_show_prints_a_command_one_can_copy_and_where_a_licence_was_read() -> None:
+    output = run("show", "mistral-small-4-119b-nvfp4-sglang")
     assert "  sglang serve \\\n    --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4" in output
     assert "88.4  in use on the host" in output
     assert "95.4  must be available when it starts, for this context (94.4 to load at" in output
-
-
-@pytest.mark.parametrize("name", ["glm-5.1-ud-iq2-m", "deepseek-v4-flash-2x", "gpt-oss-120b"])
-def test_show_works_for_every_kind(name: str) -> None:
-    assert run("show", name).exit_code == 0
-    assert json.loads(run("show", name, "--json").output)["name"] == name
-
-
-def test_show_says_where_a_licence_was_read_and_that_of_the_draft() -> None:
-    output = " ".join(run("show", "qwen3.6-35b-a3b-autoround-dflash-k3-vision").output.split())
+    output = " ".join(run("show", "qwen3.6-35b-a3b-autoround-dflash-k3-vision").split())
     assert "Apache-2.0 source: the base's, Qwen/Qwen3.6-35B-A3B" in output
     assert "own pages show no tag" in output
     assert "draft z-lab/Qwen3.6-35B-A3B-DFlash, licence Apache-2.0" in output
 
 
+def test_programs_are_given_the_same() -> None:
+    rows = json.loads(run("list", "--json"))
+    assert {row["name"] for row in rows} >= {"glm-5.1-fp8", "gpt-oss-120b"}
+    assert next(row for row in rows if row["name"] == "glm-5.1-fp8")["fit"]["hosts"] == 1
+    for name in ("glm-5.1-ud-iq2-m", "deepseek-v4-flash-2x", "mistral-small-4-119b-nvfp4-sglang"):
+        run("show", name)
+        document = json.loads(run("show", name, "--json"))
+        assert document["name"] == name
+    assert document["figures"]
+    keys = {"quantity", "value", "source", "date"}
+    assert all(keys <= set(figure) for figure in document["figures"])
+    findings = json.loads(run("check", "glm-5.1-fp8", "--json", exit_code=1))
+    assert [item["code"] for item in findings] == ["fit-none"]
+
+
 def test_show_of_a_command_that_cannot_run_shows_the_rest_and_why(tmp_path: Path) -> None:
     path = tmp_path / "piped.yaml"
     path.write_text(CLEAN.replace("0.5", "0.5 | tee log") + "env: {A: b}\n")
-    result = run("show", str(path))
-    assert result.exit_code == 0
-    assert "licence    Apache-2.0" in result.output and "  A=b" in result.output
-    assert "error cannot-run" in result.output and "needs a shell" in result.output
-    assert json.loads(run("show", str(path), "--json").output)["command"] == []
-
-
-def test_show_gives_programs_each_figure_with_its_source() -> None:
-    document = json.loads(run("show", "mistral-small-4-119b-nvfp4-sglang", "--json").output)
-    assert document["figures"]
-    assert all(
-        {"quantity", "value", "source", "date"} <= set(figure) for figure in document["figures"]
-    )
+    output = run("show", str(path))
+    assert "licence    Apache-2.0" in output and "  A=b" in output
+    assert "error cannot-run" in output and "needs a shell" in output
+    assert json.loads(run("show", str(path), "--json"))["command"] == []
 
 
 def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: Path) -> None:
@@ -84,55 +76,43 @@ def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: P
     clean.write_text(CLEAN)
     target_path = tmp_path / "broken.yaml"
     target_path.write_text("model: [")
-    assert run("check", str(clean)).exit_code == 0
-    assert run("check", "glm-5.1-fp8").exit_code == 1
-    result = run("check", str(target_path), str(clean), "glm-5.1-fp8")
-    assert result.exit_code == 2
-    assert "fit-none" in result.output and "not valid YAML" in " ".join(result.output.split())
-    assert "Traceback" not in result.output
-
-
-def test_check_gives_programs_codes() -> None:
-    findings = json.loads(run("check", "glm-5.1-fp8", "--json").output)
-    assert [item["code"] for item in findings] == ["fit-none"]
+    run("check", str(clean))
+    run("check", "glm-5.1-fp8", exit_code=1)
+    output = run("check", str(target_path), str(clean), "glm-5.1-fp8", exit_code=2)
+    assert "fit-none" in output and "not valid YAML" in " ".join(output.split())
+    assert "Traceback" not in output
+    output = run("show", "nothing", exit_code=2)
+    assert "lockstep recipe list" in output
 
 
 def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text(CLEAN)
     into = tmp_path / "recipes"
-    assert run("add", str(good), "--into", str(into)).exit_code == 0
+    run("add", str(good), "--into", str(into))
     assert (into / "good.yaml").read_text() == CLEAN
-    assert run("add", str(good), "--into", str(into)).exit_code == 0
+    run("add", str(good), "--into", str(into))
     good.write_text(CLEAN + "# changed\n")
-    assert run("add", str(good), "--into", str(into)).exit_code == 2
+    run("add", str(good), "--into", str(into), exit_code=2)
     target_path = tmp_path / "glm-5.1-fp8.yaml"
     target_path.write_text(CLEAN)
-    assert run("add", str(target_path), "--into", str(into)).exit_code == 2
+    run("add", str(target_path), "--into", str(into), exit_code=2)
     assert [path.name for path in into.iterdir()] == ["good.yaml"]
     bad = tmp_path / "bad.yaml"
     bad.write_text(CLEAN + "mods: [mods/x]\n")
-    assert run("add", str(bad), "--into", str(into)).exit_code == 1
+    run("add", str(bad), "--into", str(into), exit_code=1)
     assert not (into / "bad.yaml").exists()
 
 
-def test_an_unknown_name_is_one_sentence() -> None:
-    result = run("show", "nothing")
-    assert result.exit_code == 2
-    assert "lockstep recipe list" in result.output
-
-
-def test_show_says_what_the_lock_here_leaves_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_says_what_a_lock_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventory.py").touch()
     name = "qwen3.6-35b-a3b-fp8"
-    assert "not locked here; see `lockstep model inspect" in run("show", name).output
+    assert "not locked here; see `lockstep model inspect" in run("show", name)
     pin = CheckpointPin("main", 40 * "c", (FilePin("a", 10**9),), left_out={"original/": 5 * 10**9})
     lockfile.save(
         tmp_path / "inventory.lock.yaml", Pins(checkpoints={"Qwen/Qwen3.6-35B-A3B-FP8": pin})
     )
-    assert "1.0 GB in 1 files\n           left out: original/ 5.0 GB" in run("show", name).output
-    document = json.loads(run("show", name, "--json").output)
+    assert "1.0 GB in 1 files\n           left out: original/ 5.0 GB" in run("show", name)
+    document = json.loads(run("show", name, "--json"))
     assert document["left_out"] == {"Qwen/Qwen3.6-35B-A3B-FP8": {"original/": 5 * 10**9}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from a_spark import pins_for, spark
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from group_data import all as all_hosts
 from lockstep.cli import rollback
@@ -49,9 +49,6 @@ class Site:
         generations: Host → digest of its generation.
         journals: Host → digest of the generation to which its journal leads.
         hot: Host → (hot model, its cluster).
-        webui: Host → Open WebUI's image before the last deploy.
-        code: Exit code of the program.
-        commands: Host and words of each command that a host got.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +57,6 @@ class Site:
         self.generations: dict[str, str] = {}
         self.journals: dict[str, str] = {}
         self.hot: dict[str, tuple[str, str]] = {}
-        self.webui: dict[str, str] = {}
         self.code = 0
         self.ends, self.fails = False, ""
         self.foreign: dict[str, str] = {}
@@ -88,6 +84,12 @@ class Site:
         if not names:
             lockfile.record_deployed(self.lock, pins, of_hosts)
 
+    def after_two_deploys(self, *hosts: str) -> Site:
+        self.write_inventory(hosts=hosts)
+        self.deploy(FIRST)
+        self.deploy(SECOND)
+        return self
+
     def _read(self, login: Any, name: str, question: Any, **_: Any) -> tuple[Any, str]:
         if name == "deploy_records.differences_from_generation":
             is_newest = self.generations[login.name] == question
@@ -95,18 +97,18 @@ class Site:
         model, cluster = self.hot.get(login.name, ("", ""))
         effects = {
             **{"digest": self.journals[login.name], "number": 3, "date": "2026-11-23 10:00 UTC"},
-            **{"files": ["/etc/a", "/etc/b"], "webui": self.webui.get(login.name, "")},
-            **{"interrupted": model, "cluster": cluster, "ends": self.ends},
-            **{"foreign": self.foreign.get(login.name, "")},
+            **{"files": ["/etc/a", "/etc/b"], "webui": "", "interrupted": model},
+            **{"cluster": cluster, "ends": self.ends},
         }
-        return {"from": self.generations[login.name], **effects}, ""
+        foreign = self.foreign.get(login.name, "")
+        return {"from": self.generations[login.name], "foreign": foreign, **effects}, ""
 
     def _ask(self, login: Any, argv: Sequence[str]) -> HostAnswer:
         self.commands.append((login.name, list(argv)))
         if "rollout" not in argv:
             return HostAnswer(0, "qwen is hot\n")
-        if self.code not in (0, 4) or login.name == self.fails:
-            return HostAnswer(self.code or 1, "", "it failed\n")
+        if login.name == self.fails:
+            return HostAnswer(1, "", "it failed\n")
         present_digest, earlier_digest = self.generations[login.name], self.journals[login.name]
         self.generations[login.name] = earlier_digest
         self.journals[login.name] = present_digest
@@ -117,211 +119,139 @@ class Site:
         """The hosts that returned, in order."""
         return [name for name, argv in self.commands if "back" in argv]
 
-    def back(self, *options: str) -> Any:
-        return CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
+    def back(self, *options: str, exit_code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
+        assert result.exit_code == exit_code, result.output
+        return result
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    return Site(tmp_path, monkeypatch)
+    """One Spark with two deploys."""
+    return Site(tmp_path, monkeypatch).after_two_deploys("spark1")
 
 
 @pytest.fixture
-def pair(site: Site) -> Site:
-    site.write_inventory(hosts=("spark1", "spark2"))
-    return site
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Two Sparks with two deploys."""
+    return Site(tmp_path, monkeypatch).after_two_deploys("spark1", "spark2")
 
 
 def test_the_deploy_before_is_back_and_a_second_rollback_undoes_the_first(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     result = pair.back("--yes")
-    assert result.exit_code == 0, result.output
     assert pair.returned_hosts == ["spark1", "spark2"]
     assert lockfile.load(pair.lock) == FIRST
     assert "ddddddddd" in result.stdout and "000000000000" in result.stdout
     assert "spark1: as generation 3 of 2026-11-23 10:00 UTC was, 2 file(s)\n" in result.stdout
     assert "spark2: generation 4, as 3 was\n" in result.stdout
     assert result.stdout.endswith("Each host is what its record of that generation says.\n")
-    assert pair.back("--yes").exit_code == 0
+    pair.back("--yes")
     assert lockfile.load(pair.lock) == SECOND and len(pair.returned_hosts) == 4
 
 
-def test_a_lock_that_was_resolved_and_not_deployed_goes_back_without_a_host(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    lockfile.save(site.lock, THIRD)
-    result = site.back()
-    assert result.exit_code == 0, result.output
-    assert lockfile.load(site.lock) == SECOND and site.commands == []
+def test_from_a_lock_that_not_every_host_has_only_those_return_that_do(pair: Site) -> None:
+    lockfile.save(pair.lock, THIRD)
+    result = pair.back()
+    assert lockfile.load(pair.lock) == SECOND and pair.commands == []
     assert "spark1: is as it was then" in result.stdout
-
-
-def test_hosts_that_a_deploy_reached_return_from_it_where_it_did_not_reach_all(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.deploy(THIRD, "spark2")
-    assert pair.back("--yes").exit_code == 0
+    pair.back("--yes")
     assert pair.returned_hosts == ["spark2"]
     assert lockfile.load(pair.lock) == SECOND
 
 
-def test_a_changed_inventory_is_no_obstacle_and_its_keys_are_named(site: Site) -> None:
-    site.deploy(FIRST)
+def test_a_changed_inventory_is_no_obstacle_and_a_host_fits_its_record(site: Site) -> None:
     (site.lock.parent / "own.conf").write_text("a\n")
     site.write_inventory('"extra_files": {"/etc/own.conf": "own.conf"}')
-    site.deploy(FIRST)
+    site.deploy(SECOND)
     result = site.back("--yes")
-    assert result.exit_code == 0, result.output
     assert site.returned_hosts == ["spark1"]
     assert "Put some.py back, or the next deploy brings again:" in result.stdout
     assert "spark1: extra_files" in result.stdout and "(some.py)" in result.stdout
+    site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
+    result = site.back("--yes", exit_code=1)
+    assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr
 
 
-def test_a_look_changes_nothing_and_names_the_files(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
+def test_a_look_or_no_yes_changes_nothing_and_files_and_hot_models_are_named(site: Site) -> None:
     site.hot["spark1"] = ("qwen", "")
-    result = site.back("--dry")
-    assert result.exit_code == 0
-    assert "2 file(s); qwen is hot: it restarts\n  /etc/a\n  /etc/b\n" in result.stdout
+    look = site.back("--dry")
+    assert "2 file(s); qwen is hot: it restarts\n  /etc/a\n  /etc/b\n" in look.stdout
+    site.ends = True
+    assert "qwen is hot: it ends, for it was not there then" in site.back("--dry").stdout
+    unanswered_question = site.back(exit_code=2)
+    assert "--yes returns" in unanswered_question.stderr
     assert site.commands == [] and lockfile.load(site.lock) == SECOND
 
 
-def test_without_a_yes_hosts_and_lock_stay(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    result = site.back()
-    assert result.exit_code == 2 and "--yes returns" in result.stderr
-    assert site.commands == [] and lockfile.load(site.lock) == SECOND
-
-
-def test_a_first_host_that_refuses_leaves_all_as_it_was(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
-    pair.code = 1
-    result = pair.back("--yes")
-    assert result.exit_code == 1
+def test_a_host_that_fails_holds_the_others_back_until_a_second_rollback(pair: Site) -> None:
+    pair.fails = "spark1"
+    result = pair.back("--yes", exit_code=1)
     assert "spark1: it failed" in result.stdout
     message = " ".join(result.stderr.split())
     assert message.startswith("Not returned: spark2. `lockstep rollback --dry")
     assert message.endswith("` shows where each Spark is.")
     assert lockfile.load(pair.lock) == SECOND
-    pair.code = 0
-    assert pair.back("--yes").exit_code == 0
-    assert lockfile.load(pair.lock) == FIRST
-
-
-def test_a_host_that_fails_holds_the_others_back_and_a_second_rollback_undoes_it(
-    pair: Site,
-) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.fails = "spark2"
-    result = pair.back("--yes")
-    assert result.exit_code == 1
+    result = pair.back("--yes", exit_code=1)
     assert "Returned: spark1. `lockstep rollback -i" in result.stderr
     assert lockfile.load(pair.lock) == FIRST
     pair.fails = ""
-    assert pair.back("--yes").exit_code == 0
-    assert pair.returned_hosts == ["spark1", "spark2", "spark1"]
+    pair.back("--yes")
+    assert pair.returned_hosts == ["spark1", "spark1", "spark2", "spark1"]
     assert lockfile.load(pair.lock) == SECOND
 
 
-def test_a_foreign_file_on_any_host_is_known_before_the_first_change(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
+def test_an_obstacle_on_any_host_is_known_before_the_first_change(pair: Site) -> None:
     pair.foreign["spark2"] = "not made by Lockstep: /etc/a; nothing was changed"
     for options in ((), ("--dry",), ("--yes",)):
-        result = pair.back(*options)
-        assert result.exit_code == 2 and "spark2: not made by Lockstep: /etc/a" in result.stderr
-    assert pair.commands == []
-
-
-def test_a_hot_model_that_was_not_there_then_ends(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    site.hot["spark1"], site.ends = ("more", ""), True
-    assert "more is hot: it ends, for it was not there then" in site.back("--dry").stdout
+        result = pair.back(*options, exit_code=2)
+        assert "spark2: not made by Lockstep: /etc/a" in result.stderr
+    pair.foreign.clear()
+    pair.journals["spark2"] = "0" * 16
+    result = pair.back("--yes", exit_code=2)
+    message = " ".join(result.stderr.split())
+    assert "spark2" in message and "copy some.lock.previous.yaml over the lock" in message
+    assert pair.commands == [] and lockfile.load(pair.lock) == SECOND
 
 
 def test_a_cluster_s_model_is_hot_again_when_all_its_members_have_returned(pair: Site) -> None:
-    pair.deploy(FIRST)
-    pair.deploy(SECOND)
     pair.hot = {name: ("qwen", "both") for name in ("spark1", "spark2")}
     pair.code = 4
-    assert pair.back("--yes").exit_code == 0
-    assert [(name, argv[-1]) for name, argv in pair.commands] == [
-        ("spark1", "back"),
-        ("spark2", "back"),
-        ("spark1", "qwen"),
-    ]
-
-
-def test_a_journal_that_leads_elsewhere_is_refused(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    site.journals["spark1"] = "0" * 16
-    result = site.back("--yes")
-    assert result.exit_code == 2
-    message = " ".join(result.stderr.split())
-    assert "spark1" in message and "copy some.lock.previous.yaml over the lock" in message
-    assert site.commands == [] and lockfile.load(site.lock) == SECOND
+    pair.back("--yes")
+    commands = [(name, argv[-1]) for name, argv in pair.commands]
+    assert commands == [("spark1", "back"), ("spark2", "back"), ("spark1", "qwen")]
 
 
 def test_a_host_that_came_since_stays(site: Site) -> None:
-    site.deploy(FIRST)
     site.write_inventory(hosts=("spark1", "spark2"))
-    site.deploy(SECOND)
+    site.deploy(THIRD)
     result = site.back("--yes")
-    assert result.exit_code == 0, result.output
     assert site.returned_hosts == ["spark1"]
     assert "spark2: was not in that deploy, and stays as it is" in result.stdout
 
 
-def test_without_a_deploy_to_return_to_nothing_is_done(site: Site) -> None:
-    site.deploy(FIRST, "spark1")
-    first = site.back("--yes")
-    site.deploy(FIRST)
-    second = site.back("--yes")
-    for result, name in ((first, "deployed"), (second, "previous")):
-        assert result.exit_code == 2
+def test_a_first_deploy_has_none_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path, monkeypatch)
+    for names, absent in ((("spark1",), "deployed"), ((), "previous")):
+        site.deploy(FIRST, *names)
+        result = site.back("--yes", exit_code=2)
         message = " ".join(result.stderr.split())
-        assert f"there is no deploy to return to; found no some.lock.{name}.yaml" in message
+        assert f"there is no deploy to return to; found no some.lock.{absent}.yaml" in message
     assert site.commands == []
 
 
-@pytest.mark.parametrize(
-    ("words", "more"), [(("--data", "return"), []), (("--data", "keep"), ["--keep-data"])]
-)
+@pytest.mark.parametrize(("choice", "words"), [("return", []), ("keep", ["--keep-data"])])
 def test_open_webuis_data_return_where_that_is_wanted(
-    site: Site, words: tuple[str, ...], more: list[str]
+    site: Site, monkeypatch: pytest.MonkeyPatch, choice: str, words: list[str]
 ) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
     site.copies = [Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)]
-    refusal = site.back("--yes")
-    assert refusal.exit_code == 2 and "--data return" in refusal.stderr and not site.commands
-    result = site.back("--yes", *words)
-    assert result.exit_code == 0, result.output
+    refusal = site.back("--yes", exit_code=2)
+    assert "--data return" in refusal.stderr and not site.commands
+    result = site.back("--yes", "--data", choice)
     assert "2 chat(s) that were begun or continued since are not in it" in result.stdout
-    assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *more]]
-
-
-@pytest.mark.parametrize(("is_agreed", "words"), [(True, ()), (False, ("--keep-data",))])
-def test_a_no_to_the_older_data_keeps_the_present_ones(
-    site: Site, monkeypatch: pytest.MonkeyPatch, is_agreed: bool, words: tuple[str, ...]
-) -> None:
-    copy = Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)
+    assert [argv[argv.index("back") :] for _, argv in site.commands] == [["back", *words]]
+    # A person at a terminal is asked.
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr(rollback, "confirm", lambda _: is_agreed)
-    assert rollback._data_words([copy], None) == words
-
-
-def test_a_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
-    site.deploy(FIRST)
-    site.deploy(SECOND)
-    site.differences = ["/etc/systemd/system/vllm-qwen36.service: another text"]
-    result = site.back("--yes")
-    assert result.exit_code == 1
-    assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr
+    monkeypatch.setattr(rollback, "confirm", lambda _: choice == "return")
+    assert list(rollback._data_words(site.copies, None)) == words

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from an_inventory import ANNA
@@ -38,22 +35,17 @@ MODEL = {
     **{"wedge": None, "memory_kill": None, "sense": None},
 }
 FACTS: dict[str, Any] = {
+    **dict.fromkeys(("switching", "phase", "last_switch", "last_boot", "boot", "diff")),
     "host": "spark-1",
     "hot": "qwen",
     "models": {"qwen": MODEL, "mistral": {**MODEL, "name": "mistral", "state": "off"}},
     "memory_gib": {"total": 121.7, "available": 41.2, "free": 3.0},
-    "switching": None,
-    "phase": None,
     "problems": [],
-    "last_switch": None,
-    "last_boot": None,
-    "boot": None,
     "at": NOW,
     "engine": {"tok_s": 57.0, "requests": 3},
     "gpu": {"temperature_c": 61.0, "clock_mhz": 2080.0, "power_w": None, "held_down_by": []},
     "disk": {"path": "/data", "total_gib": 3660.0, "free_gib": 2100.0},
     "switches": [{"at": NOW - 11100, "person": "anna", "model": "qwen", "code": 0}],
-    "diff": None,
 }
 
 
@@ -63,13 +55,11 @@ def answers(**more: Any) -> str:
     return f"echo '{line}'; echo '{line}'; exec sleep 60"
 
 
-def ssh(first: str, second: str) -> str:
-    """An ssh that prints these answers."""
-    return SSH.replace("{first}", first).replace("{second}", second)
-
-
-def run(path: Path, *words: str, first: str = answers(), second: str = answers()) -> Result:
-    return invoke_lockstep(path.parent, ssh(first, second), "status", "-i", str(path), *words)
+def run(path: Path, *words: str, second: str = answers(), exit_code: int = 0) -> Result:
+    ssh = SSH.replace("{first}", answers()).replace("{second}", second)
+    result = invoke_lockstep(path.parent, ssh, "status", "-i", str(path), *words)
+    assert result.exit_code == exit_code, result.output
+    return result
 
 
 def screen_text(**more: Any) -> str:
@@ -84,108 +74,79 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SILENT_S", 180.0)
 
 
-def test_every_spark_is_in_one_screen(inventory: Path) -> None:
+def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
     result = run(inventory)
-    assert result.exit_code == 0
     text = " ".join(result.output.split())
     assert text.startswith("spark-1 qwen hot since ") and " spark-2 qwen hot since " in text
     assert text.count("(3 h 5 min), 57.0 tok/s, 3 requests") == 2
     assert max(map(len, result.output.splitlines())) <= 80
-    calls = (inventory.parent / "bin/calls").read_text().splitlines()
-    assert sorted(calls) == [
+    calls = inventory.parent / "bin/calls"
+    assert sorted(calls.read_text().splitlines()) == [
         f"{name} /data/scripts/llm/switch.sh status --follow" for name in ("spark-1", "spark-2")
     ]
+    calls.unlink()
+    result = run(inventory, "--limit", "spark-2")
+    assert "spark-1" not in result.output + calls.read_text()
 
 
-def test_a_silent_spark_is_said_and_the_other_is_shown(
+def test_a_silent_spark_is_said_beside_another(
     inventory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = watching.Watching.until
 
-    def wait_for_spark(
-        sparks: watching.Watching, _: object, limit_s: float
-    ) -> dict[str, SparkState]:
+    def wait_for_spark(sparks: watching.Watching, _: object, limit_s: float) -> Any:
         # The time is over when the other one is known, however long that takes here.
         return until(sparks, lambda all_: all_["spark-1"].looks > 1, limit_s)
 
     monkeypatch.setattr(watching.Watching, "until", wait_for_spark)
-    result = run(inventory, second="exec sleep 60")
-    assert result.exit_code == 2
+    result = run(inventory, second="exec sleep 60", exit_code=2)
     assert "silent: no answer " in result.output and "qwen hot since" in result.output
 
 
-def test_no_connection_is_said_with_its_reason(inventory: Path) -> None:
-    result = run(inventory, second="echo 'ssh: connect to host spark-2: No route' >&2; exit 255")
-    assert result.exit_code == 2
-    words = " ".join(result.output.split())
-    assert "silent: no connection: ssh: connect to host spark-2: No route" in words
+NO_ROUTE = "ssh: connect to host spark-2: No route"
+NO_SCRIPT = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
 
 
-def test_a_host_that_nobody_deployed_to_is_said_to_be_that(inventory: Path) -> None:
-    message = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
-    result = run(inventory, second=f"echo '{message}' >&2; exit 127")
-    assert result.exit_code == 1 and "silent" not in result.output
-    words = " ".join(result.output.split())
-    assert "spark-2 not deployed yet → lockstep deploy" in words
-    result = run(inventory, second="echo 'sh: another: not found' >&2; exit 127")
-    assert result.exit_code == 2 and "silent: sh: another: not found" in result.output
-
-
-def test_a_broken_rule_ends_with_1(inventory: Path) -> None:
-    result = run(inventory, second=answers(problems=["2 engines at once: a, b"]))
-    assert result.exit_code == 1 and "BROKEN 2 engines at once: a, b" in result.output
-
-
-def test_limit_leaves_the_others_alone(inventory: Path) -> None:
-    result = run(inventory, "--limit", "spark-2")
-    assert result.exit_code == 0 and "spark-1" not in result.output
-    assert "spark-1" not in (inventory.parent / "bin/calls").read_text()
+def test_a_spark_that_does_not_serve_is_said_with_the_reason(inventory: Path) -> None:
+    for second, code, message in (
+        (f"echo '{NO_ROUTE}' >&2; exit 255", 2, f"silent: no connection: {NO_ROUTE}"),
+        (f"echo '{NO_SCRIPT}' >&2; exit 127", 1, "spark-2 not deployed yet → lockstep deploy"),
+        ("echo 'sh: another: not found' >&2; exit 127", 2, "silent: sh: another: not found"),
+        (answers(problems=["2 engines: a, b"]), 1, "BROKEN 2 engines: a, b"),
+    ):
+        result = run(inventory, second=second, exit_code=code)
+        assert message in " ".join(result.output.split())
+        assert ("silent" in result.output) is (code == 2)
 
 
 def test_json_has_the_same_facts(inventory: Path) -> None:
-    result = run(inventory, "--json", second="exit 3")
+    result = run(inventory, "--json", second="exit 3", exit_code=2)
     document = json.loads(result.output)
     assert document["spark-1"] == {"facts": FACTS, "fault": None}
     assert document["spark-2"] == {"facts": None, "fault": "its status ended with 3"}
 
 
-@contextlib.contextmanager
-def status_watch(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """`lockstep status --watch` into a pipe."""
-    variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
-    with start_lockstep(
-        *("status", "-i", str(inventory), "--watch", *words),
-        env=variables,
-        # As a terminal has it, which sends Ctrl-C to all of the group.
-        begin=os.setpgrp,
-        stdout=subprocess.PIPE,
-    ) as watch:
-        assert watch.stdout is not None
-        yield watch, watch.stdout
+def test_watch_goes_on_until_ctrl_c_or_until_nobody_reads(inventory: Path) -> None:
+    ssh = SSH.replace("{first}", answers()).replace("{second}", answers())
+    for words, code in (("--json",), 130), ((), 0):
+        with start_lockstep(
+            *("status", "-i", str(inventory), "--watch", *words),
+            env=os.environ | environment(inventory.parent, ssh),
+            # As a terminal has it, which sends Ctrl-C to all of the group.
+            begin=os.setpgrp,
+            stdout=subprocess.PIPE,
+        ) as watch:
+            heads = 0
+            while heads < 2:
+                heads += watch.stdout.readline().startswith(("spark-1 ", '{"spark-1": {"facts": {'))
+            os.killpg(watch.pid, signal.SIGINT) if words else watch.stdout.close()
+            assert watch.wait(180) == code
 
 
-def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
-    with status_watch(inventory, "--json") as (watch, output):
-        states = [json.loads(output.readline()) for _ in range(2)]
-        os.killpg(watch.pid, signal.SIGINT)
-        assert watch.wait(180) == 130
-    assert [line["spark-1"]["facts"]["hot"] for line in states] == ["qwen", "qwen"]
-
-
-def test_watch_without_a_terminal_prints_each_state_until_nobody_reads(inventory: Path) -> None:
-    with status_watch(inventory) as (watch, output):
-        heads = 0
-        while heads < 2:
-            heads += output.readline().startswith("spark-1 ")
-        output.close()
-        assert watch.wait(180) == 0
-
-
-def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
-    switching = {"user": "anna", "model": "mistral", "since": NOW, "pid": 1}
+def test_facts_that_are_wrong_stand_out_and_untold_ones_are_left_out() -> None:
     wedge = {**MODEL, "wedge": "the wedge watch restarted it", "sense": "it makes sense"}
     text = screen_text(
-        switching=switching,
+        switching={"user": "anna", "model": "mistral", "since": NOW, "pid": 1},
         phase="loading weights, file 6 of 13",
         models={"qwen": wedge},
         last_boot="cut off at 08:00",
@@ -195,26 +156,15 @@ def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
     assert "qwen: the wedge watch restarted it" in text and "it makes sense" in text
     assert "last boot cut off at 08:00" in text
     assert "GPU 88 °C, held down by thermal slow-down" in text
-
-
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        ({"hot": None}, "no model hot"),
-        ({"engine": None, "gpu": None, "disk": None, "switches": []}, "memory 41.2 of 121.7"),
-        ({"engine": {"tok_s": None, "requests": 1}}, "min), 1 request\n"),
-    ],
-)
-def test_what_cannot_be_told_is_left_out(more: dict[str, Any], text: str) -> None:
-    assert text in screen_text(**more)
-
-
-def test_the_last_diff_is_counted_with_its_age() -> None:
-    differences = [{"severity": "warning"}, {"severity": "note"}, {"severity": "note"}]
-    diff = {"at": NOW - 7200, "differences": differences, "more": 0, "unknown": []}
-    assert "drift 2 h 0 min ago: 1 warning, 2 note" in screen_text(diff=diff)
-    # An untouched Spark beside one that was wiped has nothing wrong.
-    other_diff = copy.deepcopy(diff) | {"differences": 3 * [{"severity": "differs"}]}
-    assert "drift 2 h 0 min ago: 3 unlike another Spark" in screen_text(diff=other_diff)
-    none = copy.deepcopy(diff) | {"differences": []}
-    assert "drift 2 h 0 min ago: none" in screen_text(diff=none)
+    assert "no model hot" in screen_text(hot=None)
+    assert "memory 41.2 of 121.7" in screen_text(engine=None, gpu=None, disk=None, switches=[])
+    assert "min), 1 request\n" in screen_text(engine={"tok_s": None, "requests": 1})
+    for severities, text in (
+        (["warning", "note", "note"], "1 warning, 2 note"),
+        # An untouched Spark beside one that was wiped has nothing wrong.
+        (3 * ["differs"], "3 unlike another Spark"),
+        ([], "none"),
+    ):
+        differences = [{"severity": severity} for severity in severities]
+        diff = {"at": NOW - 7200, "differences": differences, "more": 0, "unknown": []}
+        assert f"drift 2 h 0 min ago: {text}" in screen_text(diff=diff)

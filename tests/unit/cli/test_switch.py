@@ -17,7 +17,6 @@ from rich.console import Console
 
 from lockstep.cli import switch as module
 from lockstep.cli.switch import Phases, worst
-from lockstep.core.errors import InventoryError
 from lockstep.fleet.login import login
 
 HOSTS = {
@@ -35,38 +34,31 @@ esac
 """
 
 
-def run(path: Path, *words: str, code: int = 4) -> Result:
-    text = SSH.replace("{code}", str(code))
-    return invoke_lockstep(path.parent, text, "switch", "-i", str(path), *words)
+def run(path: Path, *words: str, ssh: str = SSH, exit_code: int = 0) -> Result:
+    text = ssh.replace("{code}", str(exit_code))
+    result = invoke_lockstep(path.parent, text, "switch", "-i", str(path), *words)
+    assert result.exit_code == exit_code, result.output
+    return result
 
 
 def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
-    result = run(inventory, "qwen")
-    assert result.exit_code == 4
+    result = run(inventory, "qwen", exit_code=4)
     assert sorted(result.output.splitlines()) == [
         "spark-1.local  ok  qwen is hot, started in 95 s, 57.0 tok/s",
         "spark-2.local  exit 4  NO MODEL IS HOT: qwen failed",
     ]
-    assert (inventory.parent / "bin/10.0.0.2").read_text() == (
+    command_file = inventory.parent / "bin/10.0.0.2"
+    assert command_file.read_text() == (
         "-o Port=2222 -o StrictHostKeyChecking=yes -o BatchMode=yes -o ConnectTimeout=15 "
         "-o ServerAliveInterval=10 -o ServerAliveCountMax=3 "
         "-- 10.0.0.2 env LOCKSTEP_EVENTS=1 /data/scripts/llm/switch.sh qwen\n"
     )
-
-
-def test_a_terminal_shows_what_each_host_is_at_until_it_has_ended() -> None:
-    now = [100.0]
-    phases = Phases(["spark-1", "spark-2"], clock=lambda: now[0])
-    phases.hear("spark-1", "loading weights, file 6 of 13")
-    phases.hear("spark-1", "  ")
-    phases.hear("spark-2", "stopping mistral")
-    now[0] = 142.0
-    assert table_lines(phases) == [
-        "spark-1  0:42  loading weights, file 6 of 13",
-        "spark-2  0:42  stopping mistral",
-    ]
-    phases.hear("spark-2", None)
-    assert table_lines(phases) == ["spark-1  0:42  loading weights, file 6 of 13"]
+    command_file.unlink()
+    result = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
+    assert result.output.splitlines()[0] == "spark-1.local: starting"
+    command = (inventory.parent / "bin/spark-1.local").read_text()
+    assert "-o User=anna" in command and command.endswith("switch.sh mistral-fallback --dry\n")
+    assert not command_file.exists()
 
 
 def table_lines(phases: Phases) -> list[str]:
@@ -76,64 +68,60 @@ def table_lines(phases: Phases) -> list[str]:
     return [line.rstrip() for line in output.export_text().splitlines()]
 
 
-def test_limit_leaves_the_others_alone_and_flags_reach_the_host(inventory: Path) -> None:
-    result = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
-    assert result.exit_code == 0
-    assert result.output.splitlines()[0] == "spark-1.local: starting"
-    command = (inventory.parent / "bin/spark-1.local").read_text()
-    assert "-o User=anna" in command and command.endswith("switch.sh mistral-fallback --dry\n")
-    assert not (inventory.parent / "bin/10.0.0.2").exists()
+def test_a_terminal_shows_phases_and_verdicts_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    phases = Phases(["spark-1", "spark-2"], clock=lambda: now[0])
+    phases.hear("spark-1", "loading weights, file 6 of 13")
+    phases.hear("spark-1", "  ")
+    phases.hear("spark-2", "stopping mistral")
+    now[0] = 142.0
+    first = "spark-1  0:42  loading weights, file 6 of 13"
+    assert table_lines(phases) == [first, "spark-2  0:42  stopping mistral"]
+    phases.hear("spark-2", None)
+    assert table_lines(phases) == [first]
+    terminal = Console(width=40, force_terminal=True, color_system=None, file=io.StringIO())
+    monkeypatch.setattr("lockstep.cli.switch.console", lambda: terminal)
+    phases = Phases(["spark-1", "spark-2"])
+    with phases.live_display():
+        phases.say("spark-2  ok  [qwen] is :fire:")
+        output = terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "spark-2  ok  [qwen] is :fire:\nspark-1  0:00" in output
 
 
-def test_no_connection_is_not_a_failed_switch(inventory: Path) -> None:
-    result = run(inventory, "none", code=255)
-    assert result.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (NO MODEL" in result.output
+NO_SCRIPT = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
 
 
-def test_a_host_that_nobody_deployed_to_is_said_to_be_that(
-    inventory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absent = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
-    result = invoke_lockstep(inventory.parent, absent, "switch", "-i", str(inventory), "none")
-    assert result.exit_code == 78
-    lines = [f"spark-{n}.local  exit 78  not deployed yet → lockstep deploy" for n in (1, 2)]
-    assert sorted(result.output.splitlines()) == lines
-    local_login = login("@local", {})
-    code, said_here, _ = module._run(
-        local_login, ["/nonexistent/switch.sh", "none"], False, Phases([])
-    )
-    assert (code, said_here) == (78, "@local  exit 78  not deployed yet → lockstep deploy")
+def test_without_an_answer_of_a_switch_none_has_failed(inventory: Path) -> None:
+    for ssh, code, message in (
+        (SSH.replace("{code}", "255"), 2, "exit 2  no connection (NO MODEL"),
+        # As Ctrl-C ends an ssh.
+        ("kill -INT $$", 2, "exit 2  no connection (ssh was ended here)\n"),
+        (NO_SCRIPT, 78, "exit 78  not deployed yet → lockstep deploy\n"),
+    ):
+        result = run(inventory, "none", ssh=ssh, exit_code=code)
+        assert f"spark-2.local  {message}" in result.output
 
 
-def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
-    result = invoke_lockstep(
-        inventory.parent, "kill -INT $$", "switch", "-i", str(inventory), "none"
-    )
-    assert result.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (ssh was ended here)\n" in result.output
+def test_this_machine_may_have_no_deploy_either() -> None:
+    words = ["/nonexistent/switch.sh", "none"]
+    code, verdict, _ = module._run(login("@local", {}), words, False, Phases([]))
+    assert (code, verdict) == (78, "@local  exit 78  not deployed yet → lockstep deploy")
 
 
 @pytest.mark.parametrize(
     ("line", "words", "message"),
     [
-        (
-            "lockstep stop: stopping mistral",
-            (),
-            "A switch that has begun goes on, on spark-1.local, spark-2.local:",
-        ),
-        ("waiting: anna is switching", ("--wait",), "No host has told of a switch that began;"),
+        ("lockstep stop: stopping x", (), "A switch that has begun goes on, on spark-1.local, "),
         # As a host of an earlier release says it.
-        ("stopping mistral", (), "No host has told of a switch that began;"),
+        ("stopping mistral", ("--wait",), "No host has told of a switch that began;"),
         ("up now: mistral", ("--dry",), "Ended by Ctrl-C.\n"),
     ],
 )
 def test_ctrl_c_is_no_lost_connection(
     inventory: Path, line: str, words: tuple[str, ...], message: str
 ) -> None:
-    folder = inventory.parent
+    folder, pipe = inventory.parent, subprocess.PIPE
     ssh = f'echo "{line}"; touch "{folder}/$$.up"; exec sleep 60'
-    pipe = subprocess.PIPE
     with start_lockstep(
         *("switch", "-i", str(inventory), "qwen", *words),
         env=os.environ | environment(folder, ssh),
@@ -154,27 +142,6 @@ def test_ctrl_c_is_no_lost_connection(
     assert "switch cancel" in err or "has begun" not in message
 
 
-def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    words = ("switch", "-i", str(inventory), "-v", "qwen")
-    for code in (0, 4):
-        variables = os.environ | environment(inventory.parent, SSH.replace("{code}", str(code)))
-        with start_lockstep(*words, env=variables, stdout=write, stderr=subprocess.PIPE) as process:
-            assert (process.communicate()[1], process.returncode) == ("", code)
-    os.close(write)
-
-
-def test_a_verdict_stands_above_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Console(width=40, force_terminal=True, color_system=None, file=io.StringIO())
-    monkeypatch.setattr("lockstep.cli.switch.console", lambda: terminal)
-    phases = Phases(["spark-1", "spark-2"])
-    with phases.live_display():
-        phases.say("spark-2  ok  [qwen] is :fire:")
-        output = terminal.file.getvalue()  # type: ignore[attr-defined]
-    assert "spark-2  ok  [qwen] is :fire:\nspark-1  0:00" in output
-
-
 STARTS = """cat <<'END'
 lockstep stop: stopping mistral
 lockstep gate: starting qwen
@@ -191,11 +158,9 @@ exit {code}
 
 
 def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) -> None:
-    ssh = STARTS.format(verdict="NO MODEL IS HOT: qwen and mistral failed", code=4)
-    result = invoke_lockstep(
-        inventory.parent, ssh, *("switch", "-i", str(inventory), "qwen", "--limit", "spark-1.local")
-    )
-    assert result.output.splitlines() == [
+    first = ("qwen", "--limit", "spark-1.local")
+    ssh = STARTS.replace("{verdict}", "NO MODEL IS HOT: qwen and mistral failed")
+    assert run(inventory, *first, ssh=ssh, exit_code=4).output.splitlines() == [
         "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
         "  qwen FAILED after 40 s: exited with 1",
         "    ValueError: no such option: --wrong-flag",
@@ -203,62 +168,35 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
         "  mistral FAILED after 2 s: refused",
         "    no memory",
     ]
-    ssh = STARTS.format(verdict="qwen FAILED; its fallback x is hot", code=3)
-    result = invoke_lockstep(inventory.parent, ssh, "switch", "-i", str(inventory), "qwen")
-    assert "qwen FAILED after 40 s" in result.output
-    assert result.output.count("its fallback x is hot") == 2
-
-
-def test_a_host_of_an_earlier_release_gives_its_verdict(inventory: Path) -> None:
-    """It wraps its lines for a terminal, and has no events."""
+    ssh = STARTS.replace("{verdict}", "qwen FAILED; its fallback x is hot")
+    output = run(inventory, "qwen", ssh=ssh, exit_code=3).output
+    assert "qwen FAILED after 40 s" in output and output.count("its fallback x is hot") == 2
+    # A host of an earlier release wraps its lines for a terminal, and has no events.
     lines = "qwen FAILED after 40 s: exited with 1\\n  no memory\\nNO MODEL IS HOT: qwen\\n  failed"
-    ssh = f"printf '{lines}\\n'; exit 4"
-    words = ("switch", "-i", str(inventory), "qwen", "--limit", "spark-1.local")
-    result = invoke_lockstep(inventory.parent, ssh, *words)
+    result = run(inventory, *first, ssh=f"printf '{lines}\\n'; exit 4", exit_code=4)
     assert result.output.splitlines() == ["spark-1.local  exit 4  NO MODEL IS HOT: qwen failed"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_use_contacts_nobody(inventory: Path) -> None:
+    for words, message in (
         (("qwne",), "nothing was switched on any host. Did you mean 'qwen'? Allowed: qwen"),
         (("zzz",), "has no model 'zzz', and nothing was switched on any host; allowed: qwen"),
         (("qwen", "--wait", "--dry"), "exclude each other"),
-    ],
-)
-def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], message: str) -> None:
-    result = run(inventory, *words)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
-    assert not (inventory.parent / "bin/spark-1.local").exists()
+    ):
+        result = run(inventory, *words, exit_code=2)
+        assert message in " ".join(result.output.split())
+        assert not (inventory.parent / "bin/spark-1.local").exists()
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected_code"),
-    [
-        *(([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([75, 1], 75), ([1, 77], 77), ([2, 77], 2)),
-        *(([4, 2], 4), ([137], 2)),
-    ],
-)
-def test_the_worst_code_is_by_harm_and_not_by_number(codes: list[int], expected_code: int) -> None:
-    assert worst(codes) == expected_code
+def test_the_worst_code_is_by_harm_and_not_by_number() -> None:
+    pairs = ([0, 0], [0, 3], [3, 1], [75, 1], [1, 77], [2, 77], [4, 2], [137])
+    assert [worst(codes) for codes in pairs] == [0, 3, 1, 75, 77, 2, 4, 2]
 
 
-def test_local_runs_here_and_other_connectors_are_refused() -> None:
-    assert login("@local", {}).command(["switch.sh", "a b"]) == ["switch.sh", "a b"]
-    assert login("@ssh/x", {"ssh_key": "k"}).command(["s", "a b"])[-2:] == ["x", "s 'a b'"]
-    with pytest.raises(InventoryError, match="only hosts over ssh and @local"):
-        login("@docker/x", {})
-
-
-def test_of_a_cluster_the_first_member_is_asked_for_its_model_and_each_for_none(
-    tmp_path: Path,
-) -> None:
+def test_of_a_cluster_the_first_member_is_asked_for_a_model_each_for_none(tmp_path: Path) -> None:
     path = write_inventory(tmp_path, PAIR)
-    result = run(path, "all", code=0)
-    assert [line.split()[0] for line in result.output.splitlines()] == ["spark-1.local"], (
-        result.output
-    )
-    run(path, "none", code=0)
+    (line,) = run(path, "all").output.splitlines()
+    assert line.split()[0] == "spark-1.local"
+    run(path, "none")
     for host in ("10.0.0.1", "10.0.0.2"):
         assert (tmp_path / "bin" / host).read_text().endswith("switch.sh none --wait\n")

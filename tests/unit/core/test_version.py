@@ -38,22 +38,16 @@ def version() -> str:
     return versions.version.__wrapped__()
 
 
-def test_a_checkout_names_its_commit_and_whether_files_differ(checkout: Path) -> None:
+def test_a_checkout_names_its_commit_and_changes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit = git(checkout, "rev-parse", "--short=8", "HEAD")
     assert version() == f"{NUMBER}+g{commit}"
     (checkout / "deploy.py").write_text("changed")
     assert version() == f"{NUMBER}+g{commit}.changed"
-
-
-def test_an_installation_has_its_number_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(versions, "_REPOSITORY", tmp_path)
-    assert version() == NUMBER
-
-
-def test_a_checkout_that_git_does_not_read_has_its_number_alone(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # Git does not read it, as no installation.
     monkeypatch.setenv("PATH", "")
+    assert version() == NUMBER
+    monkeypatch.undo()
+    monkeypatch.setattr(versions, "_REPOSITORY", checkout / "nowhere")
     assert version() == NUMBER

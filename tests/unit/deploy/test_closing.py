@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.deploy.closing import unexplained_end
 from lockstep.deploy.course import Course
-
-UNREACHED = [
-    "--> Connecting to hosts...",
-    "[spark-1.invalid] Could not resolve hostname: Name or service not known",
-    "--> pyinfra error: No hosts remaining!",
-]
-
 
 OFF = "[spark-1] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.9)"
 
 
-@pytest.mark.parametrize(
-    ("line", "remedy"),
-    [
+def test_hosts_that_are_not_reached_are_named_and_the_remedy() -> None:
+    for line, remedy in (
         (
-            UNREACHED[1],
+            "[spark-1.invalid] Could not resolve hostname: Name or service not known",
             "The host is off, or its address is wrong.",
         ),
         (OFF, "The host is off, or its address is wrong."),
-        (
-            "[spark-1] Authentication error (no key)",
-            "Remedy: log in to the host by `ssh`",
-        ),
+        ("[spark-1] Authentication error (no key)", "Remedy: log in to the host by `ssh`"),
         ("[spark-1] SSH host key error (Host key does not match)", "Remedy: log in to the host by"),
-    ],
-)
-def test_hosts_that_are_not_reached_are_named_and_the_remedy(line: str, remedy: str) -> None:
-    first, last = unexplained_end(Course(0.0), [UNREACHED[0], line, UNREACHED[2]])
-    assert first == line.replace("[Errno None] ", "")
-    assert last.startswith(remedy)
-
-
-def test_an_error_of_pyinfras_own_is_its_sentence_without_a_traceback() -> None:
+    ):
+        lines = ["--> Connecting to hosts...", line, "--> pyinfra error: No hosts remaining!"]
+        first, last = unexplained_end(Course(0.0), lines)
+        assert first == line.replace("[Errno None] ", "")
+        assert last.startswith(remedy)
+    # An error of pyinfra's own is its sentence, without a traceback.
     lines = [
         "--> Connecting to hosts...",
         "Traceback (most recent call last):",

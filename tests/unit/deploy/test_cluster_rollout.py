@@ -25,34 +25,21 @@ class Hosts:
         return (member, step) not in self.fails, ["starting glm", WHY]
 
 
-def test_a_model_that_serves_stays() -> None:
+def test_a_model_that_serves_stays_and_another_goes_down_before_all_return() -> None:
     rollout, hosts = ClusterRollout("glm"), Hosts()
     assert rollout.bring_up("spark-1", MEMBERS, hosts) == []
-    assert hosts.steps == [
-        ("spark-1", "up", ""),
-    ]
+    assert hosts.steps == [("spark-1", "up", "")]
     assert rollout.is_serving()
-
-
-def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after() -> None:
     rollout, hosts = ClusterRollout("glm"), Hosts(("spark-2", "up"))
-    assert rollout.bring_up("spark-2", MEMBERS, hosts) == [
-        WHY,
-        "glm is hot again on all members, as it was before",
-    ]
+    again = "glm is hot again on all members, as it was before"
+    assert rollout.bring_up("spark-2", MEMBERS, hosts) == [WHY, again]
     assert hosts.steps == [
-        ("spark-2", "up", ""),
-        ("spark-2", "down", ""),
-        ("spark-1", "ended", WHY),
-        ("spark-2", "ended", WHY),
-        ("spark-2", "again", ""),
+        *(("spark-2", "up", ""), ("spark-2", "down", "")),
+        *(("spark-1", "ended", WHY), ("spark-2", "ended", WHY), ("spark-2", "again", "")),
     ]
     assert not rollout.is_serving()
-
-
-def test_a_member_that_does_not_return_keeps_no_other_from_it_and_is_named() -> None:
-    failures = ("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again")
-    hosts = Hosts(*failures)
+    # A member that does not return keeps no other from it, and is named.
+    hosts = Hosts(("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again"))
     assert ClusterRollout("glm").bring_up("spark-1", MEMBERS, hosts) == [
         WHY,
         "spark-1 did not return to what there was",
@@ -77,34 +64,25 @@ def test_the_others_learn_of_the_end_also_where_the_deploy_itself_is_cut_off() -
 
 
 def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
-    rollout, start_event, go_on = ClusterRollout("glm"), threading.Event(), threading.Event()
+    rollout, begin, go_on = ClusterRollout("glm"), threading.Event(), threading.Event()
+    # Where one failed the next one tries again.
+    assert not rollout.take_down(lambda: False)
     ends: list[bool] = []
-    asked_members: list[str] = []
 
-    def down(member: str) -> bool:
-        asked_members.append(member)
-        start_event.set()
+    def down() -> bool:
+        begin.set()
         return go_on.wait(180)
 
-    members = [
-        threading.Thread(
-            target=lambda name=name: ends.append(rollout.take_down(lambda: down(name)))
-        )
-        for name in MEMBERS
-    ]
-    members[0].start()
-    assert start_event.wait(180)
-    members[1].start()
+    first, second = (
+        threading.Thread(target=lambda how=how: ends.append(rollout.take_down(how)))
+        for how in (down, lambda: False)
+    )
+    first.start()
+    assert begin.wait(180)
+    second.start()
     # The second one waits for the first.
     assert ends == []
     go_on.set()
-    for member in members:
-        member.join(180)
-    assert (asked_members, ends) == (["spark-1"], [True, True])
-
-
-def test_where_that_failed_the_next_one_tries_again() -> None:
-    rollout = ClusterRollout("glm")
-    assert not rollout.take_down(lambda: False)
-    assert rollout.take_down(lambda: True)
-    assert rollout.take_down(lambda: False)
+    first.join(180)
+    second.join(180)
+    assert ends == [True, True]

@@ -28,24 +28,18 @@ def test_every_part_of_the_deploy_is_of_a_stage() -> None:
     assert parts == {part for value in STAGES.values() for part in value} | {"Sharing"}
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
+def test_an_event_is_read_as_it_was_said() -> None:
+    outcomes = [good("spark1"), HostOutcome("spark2", "Base", restarts=[])]
+    for event in (
         events.RunStart(["spark1"]),
         events.RunRefusal("no"),
         events.Interrupts("spark1", "qwen", again=True, requests=2),
         events.Ready(),
         events.Asks("sudo password: "),
-        events.StepProgress("Base | Install packages"),
-        events.OperationDone("Base | Install packages", ["spark1"], []),
-        events.Over(
-            [good("spark1"), HostOutcome("spark2", "Base", restarts=[])], ["spark3"], {"a": ["b"]}
-        ),
-    ],
-    ids=lambda event: type(event).__name__,
-)
-def test_an_event_is_read_as_it_was_said(event: events.Event) -> None:
-    assert events.read(event_lines.read_event(events.line(event))) == event
+        *step("Base | Install packages", ["spark1"], []),
+        events.Over(outcomes, ["spark3"], {"a": ["b"]}),
+    ):
+        assert events.read(event_lines.read_event(events.line(event))) == event
 
 
 def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:
@@ -70,7 +64,8 @@ def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:
         "Let the Sparks copy from each other": ("spark1",),
     }
     assert course.stages["images"].began is None
-    assert course.now is None
+    # The step at which a run was ended is known after its end.
+    assert (course.now, course.step) == (None, "Build")
 
 
 def weights(have: float, subject: str = "weights a/b", total: float = 60e9) -> Progress:
@@ -97,21 +92,17 @@ def test_speed_and_time_left_are_of_all_hosts_together() -> None:
         r"50\.0 of 120\.0 GB, \d+ MB/s, about 1[0-4] min left", downloads_text(downloads, 100.5)
     )
 
-
-def test_a_source_that_became_slow_is_told_within_a_minute() -> None:
+    # A source that became slow is told within a minute.
     downloads = Downloads()
     for second in range(0, 100, 10):
         downloads.take("spark1", weights(0.1e9 * second), float(second))
     for second in range(100, 170, 10):
         downloads.take("spark1", weights(10e9 + 1e6 * (second - 100)), float(second))
     assert downloads.speed == pytest.approx(1e6, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(3, "10 s"), (44, "40 s"), (290, "5 min"), (7500, "2 h 0 min")]
-)
-def test_time_left_is_no_more_exact_than_it_is_known(seconds: float, text: str) -> None:
-    assert left_text(seconds) == text
+    # It is no more exact than it is known.
+    assert [left_text(seconds) for seconds in (3, 44, 290, 7500)] == [
+        *("10 s", "40 s", "5 min", "2 h 0 min")
+    ]
 
 
 def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
@@ -129,24 +120,3 @@ def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
         "weights       1:00  … 6.0 of 60.0 GB, 100 MB/s, about 9 min left",
         "weights       2:00  … 12.0 of 60.0 GB, 100 MB/s, about 8 min left",
     ]
-
-
-def test_what_a_failed_host_said_last_is_kept_while_the_others_go_on() -> None:
-    view = plain([], Clock())
-    view.line("    [spark0] Authentication error (no key)")
-    view.event(events.RunStart(["spark1", "spark2"]))
-    view.event(events.StepProgress("Base | Install packages"))
-    view.line("    [spark1] E: no such package")
-    view.line("    [spark2] fine")
-    view.event(events.OperationDone("Base | Install packages", ["spark2"], ["spark1"]))
-    view.event(events.StepProgress("Images | Pull"))
-    assert list(view.tail["spark0"]) == ["Authentication error (no key)"]
-    assert list(view.tail["spark1"]) == ["E: no such package"]
-    assert list(view.tail["spark2"]) == []
-
-
-def test_the_step_at_which_a_run_was_ended_is_known_after_its_end() -> None:
-    course = Course(0.0)
-    for event in (events.StepProgress("Base | Install packages"), events.Over([good("spark1")])):
-        list(course.take(event, 9.0))
-    assert (course.now, course.step) == (None, "Install packages")

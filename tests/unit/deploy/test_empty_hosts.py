@@ -41,7 +41,7 @@ def lines_of(named_hosts: dict[str, EmptyHost]) -> list[str]:
     return [line for event in empty_hosts(named_hosts) for line in empty_host(event)]
 
 
-def test_two_new_hosts_fetch_everything_once() -> None:
+def test_two_new_hosts_fetch_everything_once_but_for_one_that_copies_from_nobody() -> None:
     lines = lines_of(hosts())
     models = len(hosts()["spark1"].desired_state.pins.checkpoints)
     assert lines[0] == "spark1 is new: this deploy builds it"
@@ -49,6 +49,10 @@ def test_two_new_hosts_fetch_everything_once() -> None:
     at = lines.index("spark2 is new: this deploy builds it")
     assert lines[at + 1].endswith(f" GB, {models} from spark1")
     assert not any("chats" in line for line in lines)
+    named_hosts = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
+    assert "from spark1" not in lines_of(named_hosts)[1]
+    named_hosts = {name: replace(host, empty=False) for name, host in named_hosts.items()}
+    assert lines_of(named_hosts) == []
 
 
 def test_a_wiped_host_gets_weights_images_and_keys_from_its_peer_and_says_what_is_lost() -> None:
@@ -63,9 +67,6 @@ def test_a_wiped_host_gets_weights_images_and_keys_from_its_peer_and_says_what_i
     assert "internet" not in lines[2]
     assert any(line.startswith("  from spark1: ") and "authority" in line for line in lines)
     assert lines[-1] == "  chats: Open WebUI begins without any; no backup of them lies elsewhere"
-
-
-def test_the_place_of_its_backups_is_named() -> None:
     backup = {"enabled": True, "to": ("sftp:anna@nas.local:/volume1",)}
     named_hosts = hosts(full="spark1", backup=backup)
     named_hosts["spark2"] = replace(named_hosts["spark2"], was_deployed=True)
@@ -73,13 +74,3 @@ def test_the_place_of_its_backups_is_named() -> None:
         "  chats: in its backups (sftp:anna@nas.local:/volume1); "
         "`lockstep backup restore` brings them back (`lockstep help backup`)"
     )
-
-
-def test_nothing_is_said_of_a_host_that_has_something() -> None:
-    named_hosts = {name: replace(host, empty=False) for name, host in hosts().items()}
-    assert lines_of(named_hosts) == []
-
-
-def test_a_host_that_copies_from_nobody_fetches_all_itself() -> None:
-    named_hosts = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
-    assert "from spark1" not in lines_of(named_hosts)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +28,49 @@ esac
 ASKS = "echo 'sudo: a password is required' >&2; exit 1"
 
 
-def spark_readiness(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any
-) -> Readiness:
-    """The report on a Spark as NVIDIA ships it, with these facts changed."""
-    monkeypatch.setenv("PATH", environment(folder, SSH.format(sudo=sudo))["PATH"])
-    answer = {**healthy(PLAN, time.time()), **facts}
-    document = {"answers": {"preflight": answer}, "faults": {}}
-    (folder / "bin/answer.json").write_text(json.dumps(document))
-    return look(SPARK, expected_pins([SPARK], MODELS))
+def disks_with(free: int) -> dict[str, Any]:
+    return {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
 
 
-def test_a_new_spark_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readiness = spark_readiness(tmp_path, monkeypatch)
+Look = Callable[..., Readiness]
+
+
+@pytest.fixture
+def look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Gives the report on a Spark as NVIDIA ships it, with other answers of sudo or other facts."""
+
+    def look_at(sudo: str = "exit 0", **facts: Any) -> Readiness:
+        monkeypatch.setenv("PATH", environment(tmp_path, SSH.format(sudo=sudo))["PATH"])
+        answer = {**healthy(PLAN, time.time()), **facts}
+        document = {"answers": {"preflight": answer}, "faults": {}}
+        (tmp_path / "bin/answer.json").write_text(json.dumps(document))
+        return look(SPARK, expected_pins([SPARK], MODELS))
+
+    return look_at
+
+
+def test_a_new_spark_is_ready_and_preflight_speaks_of_what_stands_in_the_way(look_at: Look) -> None:
+    readiness = look_at()
     assert readiness.findings == []
     says = "aarch64, DGX OS 7.2.3, driver 580.95.05, 3000 GiB free"
     assert (readiness.host, readiness.description) == ("spark-1.local", says)
+    updates = {"once": {"state": "enabled", "running": True, "done": False}}
+    # The disk must hold the models before there is a lock.
+    size = sum(item.size or 0 for item in MODELS)
+    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
+    for facts, code, severity in (
+        ({"updates": {**updates, "daily": [], "holder": None}}, "upgrade-pending", "warning"),
+        ({"disks": disks_with(free)}, "disk-short", "error"),
+        ({"architecture": "x86_64"}, "architecture", "warning"),
+    ):
+        (finding,) = look_at(**facts).findings
+        assert (finding.code, finding.severity) == (code, severity)
 
 
 NO_KEY = "No ED25519 host key is known for spark-1.local.\nHost key verification failed."
 CHANGED = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed."
+DENIED = "anna@spark-1.local: Permission denied (publickey,password)."
+UNKNOWN = "ssh: Could not resolve hostname spark-1.local: Name or service not known"
 NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
 
 
@@ -55,63 +79,28 @@ NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
     [
         (NO_KEY, "its host key is not known here yet", "`ssh anna@spark-1.local` shows the"),
         (CHANGED, "its host key is another than the one known here", "Only if it was installed"),
-        (
-            "anna@spark-1.local: Permission denied (publickey,password).",
-            *("it lets no key of yours log in", "`ssh-copy-id anna@spark-1.local` brings yours"),
-        ),
-        (
-            "ssh: Could not resolve hostname spark-1.local: Name or service not known",
-            *("nobody here knows its name", "Name its address instead, or put the name into"),
-        ),
+        (DENIED, "it lets no key of yours log in", "`ssh-copy-id anna@spark-1.local` brings yours"),
+        (UNKNOWN, "nobody here knows its name", "Name its address instead, or put the name into"),
         (NO_ROUTE, f"no connection: {NO_ROUTE}", "Is it on, in this network, and does `ssh anna@"),
     ],
 )
 def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
-    output: str, message: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, message: str, remedy: str, look_at: Look
 ) -> None:
-    readiness = spark_readiness(tmp_path, monkeypatch, sudo=f"echo '{output}' >&2; exit 255")
+    readiness = look_at(sudo=f"echo '{output}' >&2; exit 255")
     (only,) = readiness.findings
     assert (only.code, only.severity, only.message) == ("no-login", "error", message)
     assert only.remedy.startswith(remedy)
     assert readiness.description == ""
 
 
-def test_without_sudo_the_machine_is_judged_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disks = {path: {"device": 1, "free": 30 * GIB} for path in healthy(PLAN, 0)["disks"]}
+def test_a_machine_is_judged_without_sudo(look_at: Look) -> None:
+    disks = disks_with(30 * GIB)
     # Docker does not answer an account without rights.
-    readiness = spark_readiness(
-        tmp_path, monkeypatch, ASKS, disks=disks, docker={"fault": "denied"}
-    )
+    readiness = look_at(ASKS, disks=disks, docker={"fault": "denied"})
     assert [item.code for item in readiness.findings] == ["disk-short", "no-sudo"]
     assert readiness.findings[1].remedy == (
         "`ssh -t anna@spark-1.local sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "
         "`anna ALL=(ALL) NOPASSWD: ALL`."
     )
     assert "30.0 GiB free" in readiness.findings[0].message
-
-
-def test_the_disk_must_hold_the_models_before_there_is_a_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = sum(item.size or 0 for item in MODELS)
-    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
-    disks = {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
-    assert [item.code for item in spark_readiness(tmp_path, monkeypatch, disks=disks).findings] == [
-        "disk-short"
-    ]
-
-
-def test_another_architecture_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (finding,) = spark_readiness(tmp_path, monkeypatch, architecture="x86_64").findings
-    assert (finding.severity, finding.message) == ("warning", "it is x86_64, expected aarch64")
-
-
-def test_preflight_itself_speaks_of_what_stands_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    updates = {"once": {"state": "enabled", "running": True, "done": False}}
-    update_facts = {**updates, "daily": [], "holder": None}
-    (finding,) = spark_readiness(tmp_path, monkeypatch, updates=update_facts).findings
-    assert finding.code == "upgrade-pending"

@@ -10,9 +10,7 @@ from lockstep.deploy import heartbeat_stream
 from lockstep.deploy.heartbeat_stream import Beats
 
 
-def test_it_says_the_document_then_every_line_and_a_sign_of_life_between(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_document_comes_before_lines_and_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat_stream, "BEAT_S", 0.01)
     beat_lines = Beats("{}")
     assert beat_lines and not beat_lines.first_beat.is_set()

@@ -31,9 +31,17 @@ def turn_log(parts: Mapping[str, Part], asking: Sequence[str], fails: str = "") 
     return log
 
 
-def test_turns_are_taken_in_order_whoever_asks_first() -> None:
+def test_turns_are_taken_in_order_and_all_after_a_failure_are_told_who_failed() -> None:
     log = turn_log(dict.fromkeys("abc", "restart"), asking="cba")
     assert log == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
+    parts: dict[str, Part] = {"a": "change", "b": "restart", "c": "restart", "d": "nothing"}
+    assert sorted(turn_log(parts, asking="abcd", fails="b")) == [
+        "a blocked by b",
+        "b begins",
+        "c blocked by b",
+        "d begins",
+        "d ends",
+    ]
 
 
 def test_a_host_that_fails_before_its_turn_holds_nobody_back() -> None:
@@ -52,14 +60,3 @@ def test_a_host_that_fails_before_its_turn_holds_nobody_back() -> None:
     except ValueError:
         second.join(180)
     assert blockers == [None]
-
-
-def test_all_that_come_after_a_failure_are_told_who_failed() -> None:
-    parts: dict[str, Part] = {"a": "change", "b": "restart", "c": "restart", "d": "nothing"}
-    assert sorted(turn_log(parts, asking="abcd", fails="b")) == [
-        "a blocked by b",
-        "b begins",
-        "c blocked by b",
-        "d begins",
-        "d ends",
-    ]

@@ -22,21 +22,7 @@ def test_a_key_of_several_hosts_is_named_once_with_the_file_that_gives_it() -> N
     (change,) = input_changes(earlier_inputs(*then), now, origins, "site.py")  # type: ignore[arg-type]
     assert (change.key, change.old, change.new) == ("python", "3.12", "3.13")
     assert (change.hosts, change.file) == (("spark1", "spark2"), "group_data/all.py")
-
-
-def test_a_host_that_came_or_went_is_named() -> None:
-    first, two = spark("spark1"), spark("spark2")
-    came = input_changes(earlier_inputs(first), [first, two], {}, "site.py")  # type: ignore[arg-type]
-    went = input_changes(earlier_inputs(first, two), [first], {}, "site.py")  # type: ignore[arg-type]
-    assert [(change.key, change.old, change.hosts) for change in came] == [
-        ("host", "none", ("spark2",))
-    ]
-    assert [(change.key, change.new, change.hosts) for change in went] == [
-        ("host", "none", ("spark2",))
-    ]
-
-
-def test_a_recipe_that_was_edited_is_named() -> None:
+    # An edited recipe is named, and no key that an older release did not read.
     plan = spark()
     then = earlier_inputs(plan)
     model = plan.models[0]
@@ -45,6 +31,34 @@ def test_a_recipe_that_was_edited_is_named() -> None:
     (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
     assert change.key == f"recipe {model.recipe.name}"
     assert change.file == str(model.recipe.path)
+    plan = spark()
+    then = earlier_inputs(plan)
+    data = then[plan.name]["data"]  # type: ignore[index]
+    assert data.pop("copy_port") and data.pop("gateway.port") and data.pop("packages")
+    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
+    # Group data give it.
+    assert change.key == "packages"
+
+
+def test_a_host_or_a_model_that_came_or_went_is_named() -> None:
+    first, two = spark("spark1"), spark("spark2")
+    (arrival,) = input_changes(earlier_inputs(first), [first, two], {}, "site.py")  # type: ignore[arg-type]
+    assert (arrival.key, arrival.old, arrival.hosts) == ("host", "none", ("spark2",))
+    (leaving,) = input_changes(earlier_inputs(first, two), [first], {}, "site.py")  # type: ignore[arg-type]
+    assert (leaving.key, leaving.new, leaving.hosts) == ("host", "none", ("spark2",))
+    first = spark()
+    removed_name, *remaining_names = first.settings.models
+    remaining_models = {name: first.settings.models[name] for name in remaining_names}
+    two = replace(first, settings=replace(first.settings, models=remaining_models))
+    went = input_changes(earlier_inputs(first), [two], {}, "site.py")  # type: ignore[arg-type]
+    came = input_changes(earlier_inputs(two), [first], {}, "site.py")  # type: ignore[arg-type]
+    key = f"models.{removed_name}"
+    changes = [change for change in (*went, *came) if removed_name in change.key]
+    assert [(change.key, change.old, change.new) for change in changes] == [
+        (key, "in the inventory", "none"),
+        (key, "none", "in the inventory"),
+    ]
+    assert not [change for change in (*went, *came) if change.key.startswith("recipe ")]
 
 
 def test_no_login_is_kept() -> None:
@@ -53,30 +67,3 @@ def test_no_login_is_kept() -> None:
     settings = replace(plan.settings, sources=replace(plan.settings.sources, hub=hub))
     assert "geheim" not in str(data_of(replace(plan, settings=settings)))
     assert data_of(plan)["sources.hub"] == "https://hub.example.com"
-
-
-def test_a_model_that_came_or_went_is_one_key() -> None:
-    first = spark()
-    removed_name, *remaining_names = first.settings.models
-    remaining_models = {name: first.settings.models[name] for name in remaining_names}
-    two = replace(first, settings=replace(first.settings, models=remaining_models))
-    went = input_changes(earlier_inputs(first), [two], {}, "site.py")  # type: ignore[arg-type]
-    came = input_changes(earlier_inputs(two), [first], {}, "site.py")  # type: ignore[arg-type]
-    key = f"models.{removed_name}"
-    assert [
-        (change.key, change.old, change.new) for change in went if removed_name in change.key
-    ] == [(key, "in the inventory", "none")]
-    assert [
-        (change.key, change.old, change.new) for change in came if removed_name in change.key
-    ] == [(key, "none", "in the inventory")]
-    assert not [change for change in (*went, *came) if change.key.startswith("recipe ")]
-
-
-def test_a_key_that_nobody_gives_and_an_older_release_did_not_read_has_not_changed() -> None:
-    plan = spark()
-    then = earlier_inputs(plan)
-    data = then[plan.name]["data"]  # type: ignore[index]
-    assert data.pop("copy_port") and data.pop("gateway.port") and data.pop("packages")
-    (change,) = input_changes(then, [plan], {}, "site.py")  # type: ignore[arg-type]
-    # Group data give it.
-    assert change.key == "packages"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,173 +13,151 @@ from a_snapshot import KEY, diff_report, difference_keys, host, only, perfect, s
 from lockstep.drift.compare import ComparedHost, differences, display, fixable
 from lockstep.drift.hosts import HostQuestion, over_ssh
 from lockstep.drift.hosts import read as read_answer
-from lockstep.drift.report import DRIFT, UNKNOWN, of_host
+from lockstep.drift.report import DRIFT, UNKNOWN, Report, of_host
 from lockstep.drift.subjects import KINDS, all_expectations, environments, questions, unknown_kinds
 from lockstep.fleet.hosts import HostAnswer
 from lockstep.fleet.login import Login
 from lockstep.onhost.facts import machine
-from lockstep.resources.fact_comparison import SubjectView
+from lockstep.resources.fact_comparison import Kind, SubjectView
 
-ONE, TWO = host("spark1"), host("spark2")
-GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
-ENGINES = GOOD["answers"]["environments"]
-ASKED = list(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
-# What the engines say is derived from their own records.
-SAID = environments.facts(ONE, ENGINES)
+ONE, TWO, THREE = map(host, ("spark1", "spark2", "spark3"))
+GOOD, GOOD_TOO, GOOD_THREE = map(perfect, (ONE, TWO, THREE))
 
 
-def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
-    desired_state = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
-    expectations = all_expectations(desired_state, SubjectView(GOOD["facts"], KEY))
-    assert [expectation.item for expectation in expectations if expectation.kind == "docker"] == []
-
-
-def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
-    assert len(ASKED) > 150
-    whole = {**GOOD["facts"], **SAID}
-    for item in ASKED:
-        for value in (None, "other"):
-            kind = {
-                name: fact for name, fact in whole.get(item.kind, {}).items() if name != item.item
-            }
-            if value is not None:
-                kind[item.item] = value
-            drift = differences([ComparedHost("spark1", {**whole, item.kind: kind}, tuple(ASKED))])
-            # What any value will do for, and what need not be there, is no drift.
-            expected_drift = [] if item.holds(value) else [(item.kind, item.item, value)]
-            assert [
-                (difference.kind, difference.item, difference.found) for difference in drift
-            ] == expected_drift
-
-
-def odd(snapshot: dict[str, Any], kinds: list[str], item: str, value: str) -> Any:
-    """A snapshot with one more fact of each of these kinds."""
+def with_facts(snapshot: dict[str, Any], facts: Mapping[str, Mapping[str, str | None]]) -> Any:
+    """A copy of a snapshot with other values of these facts; None takes one away."""
     bent = snapshot_copy(snapshot)
-    for kind in kinds:
-        bent["facts"].setdefault(kind, {})[item] = value
+    for kind, items in facts.items():
+        whole_kind = {**bent["facts"].get(kind, {}), **items}
+        bent["facts"][kind] = {
+            name: value for name, value in whole_kind.items() if value is not None
+        }
     return bent
 
 
+def drift(*facts: Mapping[str, Mapping[str, str | None]]) -> Report:
+    """The report of as many hosts as there are changes of facts, or of all three."""
+    states, good = (ONE, TWO, THREE), (GOOD, GOOD_TOO, GOOD_THREE)
+    return diff_report(
+        *(
+            (state, with_facts(snapshot, more))
+            for state, snapshot, more in zip(states, good, facts, strict=False)
+        )
+    )
+
+
+def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
+    asked_facts = tuple(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
+    assert len(asked_facts) > 150
+    # What the engines say is derived from their own records.
+    whole = {**GOOD["facts"], **environments.facts(ONE, GOOD["answers"]["environments"])}
+    for item in asked_facts:
+        for value in (None, "other"):
+            facts = with_facts({"facts": whole}, {item.kind: {item.item: value}})["facts"]
+            rows = differences([ComparedHost("spark1", facts, asked_facts)])
+            # What any value will do for, and what need not be there, is no drift.
+            expected_rows = [] if item.holds(value) else [(item.kind, item.item, value)]
+            assert [(row.kind, row.item, row.found) for row in rows] == expected_rows
+
+
+def kinds_where(holds: Callable[[Kind], bool]) -> list[str]:
+    return sorted(name for name, kind in KINDS.items() if holds(kind))
+
+
 def test_what_nothing_asks_for_is_drift_where_all_is_asked_for() -> None:
-    kinds = [kind for kind, about in KINDS.items() if about.scope == "odd"]
-    drift = difference_keys(diff_report((ONE, odd(GOOD, kinds, "/odd one", "present"))))
-    assert sorted(drift) == sorted(("spark1", kind, "/odd one") for kind in kinds)
+    kinds = kinds_where(lambda kind: kind.scope == "odd")
+    report = drift({kind: {"/odd one": "present"} for kind in kinds})
+    assert sorted(difference_keys(report)) == [("spark1", kind, "/odd one") for kind in kinds]
+    # A part of a thing is named where both hosts have the thing.
+    kinds = kinds_where(lambda kind: bool(kind.part))
+    two = {kind: {"odd": "this"} for kind in kinds}
+    assert difference_keys(drift({}, two)) == []
+    report = drift({kind: {"odd": "that"} for kind in kinds}, two)
+    assert sorted(difference_keys(report)) == [("", kind, "odd") for kind in kinds]
 
 
 def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named() -> None:
     """G1: the host that had drifted was the model, and the good one was told to switch off."""
     item, value = "odd: x in y 1", "9 here"
-    kinds = [name for name, kind in KINDS.items() if kind.scope == "hosts" and not kind.part]
-    bent = odd(GOOD_TOO, kinds, item, value)
-    for pairs in (((ONE, GOOD), (TWO, bent)), ((TWO, bent), (ONE, GOOD))):
-        report = diff_report(*pairs)
-        assert sorted(difference_keys(report)) == sorted(("", kind, item) for kind in kinds)
+    kinds = kinds_where(lambda kind: kind.scope == "hosts" and not kind.part)
+    odd = {kind: {item: value} for kind in kinds}
+    for report, values in ((drift({}, odd), (None, value)), (drift(odd, {}), (value, None))):
+        assert sorted(difference_keys(report)) == [("", kind, item) for kind in kinds]
         for difference in report.differences:
-            assert difference.values == {"spark1": None, "spark2": value}
-            assert (difference.severity, difference.how, difference.command) == (
-                "differs",
-                "decide",
-                "",
-            )
+            assert difference.values == dict(zip(("spark1", "spark2"), values, strict=True))
+            remedy = (difference.severity, difference.how, difference.command)
+            assert remedy == ("differs", "decide", "")
         assert (report.code, fixable(report.differences)) == (DRIFT, [])
-    assert difference_keys(diff_report((ONE, odd(GOOD, kinds, item, value)), (TWO, bent))) == []
-
-
-def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None:
-    two = snapshot_copy(GOOD_TOO)
-    two["facts"].setdefault("volume", {}).update({"vllm-qwen36-cache": "local", "mine": "local"})
-    assert difference_keys(diff_report((ONE, GOOD), (TWO, two))) == [("", "volume", "mine")]
-
-
-def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing() -> None:
-    kinds = [kind for kind, about in KINDS.items() if about.part]
-    two = odd(GOOD_TOO, kinds, "odd", "this")
-    assert difference_keys(diff_report((ONE, GOOD), (TWO, two))) == []
-    drift = difference_keys(diff_report((ONE, odd(GOOD, kinds, "odd", "that")), (TWO, two)))
-    assert sorted(drift) == sorted(("", kind, "odd") for kind in kinds)
+    assert difference_keys(drift(odd, odd)) == []
+    # The cache of an engine that ran on one host alone is no drift.
+    report = drift({}, {"volume": {"vllm-qwen36-cache": "local", "mine": "local"}})
+    assert difference_keys(report) == [("", "volume", "mine")]
 
 
 def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
-    first, two = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)
-    first["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
-    assert difference_keys(diff_report((ONE, first), (TWO, two))) == [("", "apt package", "jq")]
-    del two["facts"]["apt package"]["jq"]
-    missing = only(diff_report((ONE, first), (TWO, two)))
+    newer, older = {"apt package": {"jq": "1.7"}}, {"apt package": {"jq": "1.6"}}
+    assert difference_keys(drift(newer, older)) == [("", "apt package", "jq")]
+    missing = only(drift(newer, {"apt package": {"jq": None}}))
     assert (missing.host, missing.how) == ("spark2", "deploy")
+    # Drift ends with 1, whatever its severity.
+    for severity, facts in (
+        ("differs", {"alternative": {"editor": "/usr/bin/vim"}}),
+        ("note", {"account": {"lockstep": None}}),
+    ):
+        report = drift({}, facts)
+        assert (only(report).severity, report.code) == (severity, DRIFT)
 
 
 def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
-    three = host("spark3")
-    odd, two, last = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO), perfect(three)
-    odd["facts"]["kernel"]["release"] = "6.14.0-1015-nvidia"
-    for usual in (two, last):
-        usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
-    report = diff_report((ONE, odd), (TWO, two), (three, last))
+    odd, usual = ({"kernel": {"release": release}} for release in ("6.14.0-1015", "6.17.0-1008"))
+    report = drift(odd, usual, usual)
     assert difference_keys(report) == [("", "kernel", "release")]
-    assert display(only(report)) == (
-        "release",
-        [("spark1", "6.14.0-1015-nvidia"), ("spark2, spark3", "6.17.0-1008-nvidia")],
-    )
+    values = [("spark1", "6.14.0-1015"), ("spark2, spark3", "6.17.0-1008")]
+    assert display(only(report)) == ("release", values)
     assert only(report).how == "decide"
-
-
-def test_a_host_whose_own_a_thing_is_leaves_the_others_to_be_compared() -> None:
+    # A host whose own a thing is leaves the others to be compared.
     three = host("spark3", differs=("kernel release",))
-    first, two, last = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO), perfect(three)
-    for snapshot, release in ((first, "6.14"), (two, "6.14"), (last, "6.17")):
-        snapshot["facts"]["kernel"]["release"] = release
-    assert diff_report((ONE, first), (TWO, two), (three, last)).differences == ()
-    two["facts"]["kernel"]["release"] = "6.15"
-    difference = only(diff_report((ONE, first), (TWO, two), (three, last)))
-    assert difference.values == {"spark1": "6.14", "spark2": "6.15"}
+    last = (three, with_facts(perfect(three), usual))
+    assert (
+        diff_report((ONE, with_facts(GOOD, odd)), (TWO, with_facts(GOOD_TOO, odd)), last).code == 0
+    )
+    newest = with_facts(GOOD_TOO, {"kernel": {"release": "6.15"}})
+    difference = only(diff_report((ONE, with_facts(GOOD, odd)), (TWO, newest), last))
+    assert difference.values == {"spark1": "6.14.0-1015", "spark2": "6.15"}
 
 
-@pytest.mark.parametrize("first", [True, False])
 # A first deploy that was cut off has left some programs, and no record.
-@pytest.mark.parametrize("file", ["/etc/default/earlyoom", "/usr/local/lib/lockstep/lock.json"])
-def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
-    first: bool, file: str
-) -> None:
+def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others() -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
-    wiped_snapshot, kept_snapshot = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)
-    wiped_snapshot["facts"] = {
-        "kernel": wiped_snapshot["facts"]["kernel"],
-        "file": {file: 32 * "0"},
-        "account": {"root": "uid 0"},
-    }
-    kept_snapshot["facts"]["other image"] = {"an/image@sha256:55": "sha256:12"}
-    kept_snapshot["facts"]["shared key"] = {"/etc/lockstep/secrets/a.key": 32 * "a"}
-    pairs = [(ONE, wiped_snapshot), (TWO, kept_snapshot)]
-    report = diff_report(*(pairs if first else reversed(pairs)))
-    difference = only(report)
-    assert (difference.host, difference.severity, difference.how) == ("spark1", "error", "deploy")
-    assert (difference.kind, *display(difference)) == (
-        "Lockstep",
-        "on this host",
-        [("", "expected deployed, found nothing")],
-    )
-    assert of_host(report, "spark2")["differences"] == []
+    for file in ("/etc/default/earlyoom", "/usr/local/lib/lockstep/lock.json"):
+        kernel = GOOD["facts"]["kernel"]
+        facts = {"kernel": kernel, "file": {file: 32 * "0"}, "account": {"root": "uid 0"}}
+        other_facts = {
+            "other image": {"an/image@sha256:55": "sha256:12"},
+            "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
+        }
+        report = diff_report(
+            (ONE, {**GOOD, "facts": facts}), (TWO, with_facts(GOOD_TOO, other_facts))
+        )
+        difference = only(report)
+        assert (difference.host, difference.severity, difference.how) == (
+            "spark1",
+            "error",
+            "deploy",
+        )
+        shown_lines = [("", "expected deployed, found nothing")]
+        assert (difference.kind, *display(difference)) == ("Lockstep", "on this host", shown_lines)
+        assert of_host(report, "spark2")["differences"] == []
 
 
-def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_record_cannot_be_read() -> None:
-    bent = snapshot_copy(GOOD)
-    bent["facts"]["deployed"], bent["faults"] = (
-        {},
-        {"deploy_records.generation_and_accepted_speeds": "PermissionError"},
-    )
-    report = diff_report((ONE, bent), (TWO, GOOD_TOO))
-    assert (report.differences, report.code) == ((), UNKNOWN)
-
-
-def test_a_switch_and_its_model_that_failed_are_no_drift_and_another_unit_is() -> None:
-    bent = snapshot_copy(GOOD)
-    units = ("lockstep-switch.service", "sglang-mistral4.service")
-    bent["facts"]["failed unit"] = dict.fromkeys(units, "failed")
-    assert diff_report((ONE, bent)).differences == ()
-    bent["facts"]["failed unit"]["lockstep-wedge.service"] = "failed"
-    assert difference_keys(diff_report((ONE, bent))) == [
-        ("spark1", "failed unit", "lockstep-wedge.service")
-    ]
+def test_a_failed_unit_but_for_a_switch_and_a_package_that_the_lock_lacks_are_drift() -> None:
+    units = ("lockstep-switch.service", "sglang-mistral4.service", "lockstep-wedge.service")
+    report = drift({"failed unit": dict.fromkeys(units, "failed")})
+    assert difference_keys(report) == [("spark1", "failed unit", units[-1])]
+    # Beside it another spelling of the locked version, as a wheel may have it.
+    report = drift({"engine package": {"left-pad": "1.0", "torchvision": "1.0.0"}})
+    assert difference_keys(report) == [("spark1", "engine package", "left-pad")]
+    assert only(report).how == "deploy"
 
 
 #: Docker starts with none of these masked, whichever of them was found off.
@@ -188,65 +167,44 @@ ALL_OF_DOCKER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("service", "shows", "how", "command"),
-    [
+def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_far() -> None:
+    for service, shows, how, command in (
         ("docker.service", "off at boot", "deploy", ""),
         # Preflight refuses a host whose Docker does not answer, so no deploy comes that far.
         ("docker.service", "inactive, off at boot", "by hand", ALL_OF_DOCKER),
         ("docker.service", "inactive, masked", "by hand", ALL_OF_DOCKER),
         ("earlyoom.service", "inactive, masked", "deploy", ""),
         ("containerd.service", None, "by hand", ""),
-    ],
-)
-def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_far(
-    service: str, shows: str | None, how: str, command: str
-) -> None:
-    # Whichever host it is: the first one of the inventory is no model for the others.
-    for number, drifted_host in enumerate(("spark1", "spark2")):
-        bent = [snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)]
-        services = bent[number]["facts"]["system service"]
-        services.pop(service)
-        if shows:
-            services[service] = shows
-        difference = only(diff_report((ONE, bent[0]), (TWO, bent[1])))
-        assert (difference.host, difference.kind, difference.item) == (
-            drifted_host,
-            "system service",
-            service,
-        )
-        assert (difference.severity, difference.how, difference.command) == ("error", how, command)
+    ):
+        bent = {"system service": {service: shows}}
+        # Whichever host it is: the first one of the inventory is no model for the others.
+        for drifted_host, report in (("spark1", drift(bent, {})), ("spark2", drift({}, bent))):
+            assert difference_keys(report) == [(drifted_host, "system service", service)]
+            difference = only(report)
+            assert (difference.severity, difference.how, difference.command) == (
+                "error",
+                how,
+                command,
+            )
 
 
-@pytest.mark.parametrize("bind", ["0.0.0.0", "::"])
-def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_kinds(
-    bind: str,
-) -> None:
+def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_kinds() -> None:
     """Caddy is asked for 0.0.0.0, and listens at ::, as programs in Go do."""
-    desired_state = host(
-        "spark1", gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)}
-    )
-    ports = questions(desired_state, key=KEY, deep=False)["network.foreign_and_exposed_sockets"][
-        "ports"
-    ]
-    assert set(ports["8443"]) == {"0.0.0.0", "::"}
-    assert ports["8090"] == ["127.0.0.1"]
+    for bind in ("0.0.0.0", "::"):
+        state = host(gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)})
+        question = questions(state, key=KEY, deep=False)["network.foreign_and_exposed_sockets"]
+        assert set(question["ports"]["8443"]) == {"0.0.0.0", "::"}
+        assert question["ports"]["8090"] == ["127.0.0.1"]
 
 
 def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> None:
-    bent = snapshot_copy(GOOD)
-    bent["facts"]["driver"] |= {"version": "580.95", "loaded module": "575.1"}
-    bent["facts"]["CDI driver"] = {"/etc/cdi/nvidia.yaml": "575.1"}
-    report = diff_report((ONE, bent))
-    assert {item.kind: item.how for item in report.differences} == {
-        "driver": "reboot",
-        "CDI driver": "by hand",
-    }
+    driver = {"version": "580.95", "loaded module": "575.1"}
+    report = drift({"driver": driver, "CDI driver": {"/etc/cdi/nvidia.yaml": "575.1"}})
+    remedies = {item.kind: item.how for item in report.differences}
+    assert remedies == {"driver": "reboot", "CDI driver": "by hand"}
 
 
-def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_snapshot_says_for_which_driver_each_cdi_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         "/etc/cdi/nvidia.yaml": "kind: nvidia.com/gpu\nhostPath: /lib/libcuda.so.580.95.05\n",
         "/etc/cdi/other.yaml": "kind: vendor.com/nic\n",
@@ -269,77 +227,55 @@ HOOK = "hook nvidia-container-runtime-hook"
 OF_CDI = {"hook nvidia-cdi-hook": "present", "device nvidia.com/gpu=all": "present"}
 
 
-@pytest.mark.parametrize(
-    ("item", "changes"),
-    [(HOOK, {HOOK: None, "runtime nvidia": "present"}), ("toolkit mode", {"toolkit mode": "cdi"})],
-    ids=["no hook", "a mode in which it refuses"],
-)
-def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_cdi(
-    item: str, changes: dict[str, str | None]
-) -> None:
-    for version, expected_drift in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
-        bent = snapshot_copy(GOOD)
-        docker = bent["facts"]["docker"] | OF_CDI | changes | {"version": version}
-        bent["facts"]["docker"] = {name: value for name, value in docker.items() if value}
-        assert difference_keys(diff_report((ONE, bent))) == expected_drift
-
-
-def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:
-    bent = snapshot_copy(GOOD)
-    bent["facts"]["engine package"]["left-pad"] = "1.0"
-    # Another spelling of the locked version, as a wheel may have it.
-    bent["facts"]["engine package"]["torchvision"] = "1.0.0"
-    difference = only(diff_report((ONE, bent)))
-    assert (difference.kind, difference.item, difference.how) == (
-        "engine package",
-        "left-pad",
-        "deploy",
-    )
+def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_cdi() -> None:
+    for item, changes in (
+        (HOOK, {HOOK: None, "runtime nvidia": "present"}),
+        ("toolkit mode", {"toolkit mode": "cdi"}),
+    ):
+        for version, expected_drift in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
+            report = drift({"docker": {**OF_CDI, **changes, "version": version}})
+            assert difference_keys(report) == expected_drift
 
 
 def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
-    package = {"packages": (*ONE.plan.settings.packages, "htop")}
-    desired_state = host(
+    state = host(
         "spark2",
         operators=("anna",),
         sysctls={"vm.swappiness": "60"},
         models={"qwen": asdict(ONE.plan.settings.models["qwen"]) | {"port": 31000}},
-        **package,
+        packages=(*ONE.plan.settings.packages, "htop"),
     )
-    own_snapshot, peer_snapshot = snapshot_copy(GOOD), perfect(desired_state)
     # htop brings a library that nobody asked for.
-    peer_snapshot["facts"]["apt package"]["libnl-3-200"] = "3.7"
-    peer_snapshot["facts"]["apt automatic"] = {"libnl-3-200": "yes"}
-    peer_snapshot["facts"].setdefault("account", {})["anna"] = "uid 1001"
-    assert difference_keys(diff_report((ONE, own_snapshot), (desired_state, peer_snapshot))) == []
+    library = {"apt package": {"libnl-3-200": "3.7"}, "apt automatic": {"libnl-3-200": "yes"}}
+    peer_snapshot = with_facts(perfect(state), {**library, "account": {"anna": "uid 1001"}})
+    assert difference_keys(diff_report((ONE, GOOD), (state, peer_snapshot))) == []
+    # Docker need not trust a registry that only Lockstep asks.
+    desired_state = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
+    expectations = all_expectations(desired_state, SubjectView(GOOD["facts"], KEY))
+    assert [expectation.item for expectation in expectations if expectation.kind == "docker"] == []
 
 
 def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks_for() -> None:
     two = host("spark2", differs=("apt package ht*", "drop-in vllm.service *", "file *"))
-    peer_snapshot = perfect(two)
-    peer_snapshot["facts"]["apt package"] |= {"htop": "3.3", "vim": "9.1"}
-    peer_snapshot["facts"]["drop-in"] = {
-        "vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"
+    facts = {
+        "apt package": {"htop": "3.3", "vim": "9.1"},
+        "drop-in": {"vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"},
+        "file": {"/data/scripts/llm/switch.sh": 32 * "0"},
     }
-    peer_snapshot["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
-    assert difference_keys(diff_report((ONE, GOOD), (two, peer_snapshot))) == [
+    assert difference_keys(diff_report((ONE, GOOD), (two, with_facts(perfect(two), facts)))) == [
         ("spark2", "file", "/data/scripts/llm/switch.sh"),
         ("", "apt package", "vim"),
     ]
-
-
-def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
-    desired_state = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
-    refusals = list(unknown_kinds(desired_state.plan.settings))
+    # A kind that does not exist cannot be a host's own.
+    two = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
+    refusals = unknown_kinds(two.plan.settings)
     assert [(refusal.found, refusal.remedy) for refusal in refusals] == [
         ("'packages'", ""),
         ("'apt packge htop'", "Did you mean 'apt package'?"),
     ]
 
 
-def test_the_password_of_sudo_goes_through_standard_input_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_password_of_sudo_goes_by_standard_input_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[tuple[list[str], str]] = []
 
     def run(argv: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
@@ -358,61 +294,33 @@ def test_the_password_of_sudo_goes_through_standard_input_alone(
     assert "sudo: a password is required. Give --ask-sudo-password" in host_snapshot.fault
 
 
-def test_a_host_that_does_not_answer_is_never_the_same() -> None:
-    report = diff_report((ONE, GOOD), (TWO, None))
-    assert report.code == UNKNOWN
-    assert report.unknown == (("spark2", "no connection: timed out"),)
-
-
-@pytest.mark.parametrize(
-    ("reader", "why", "unread"),
-    [
-        ("packages", "dpkg-query ended with 2: locked", {"facts": "apt package"}),
-        ("environments", "PermissionError: /opt", {"answers": "environments"}),
-    ],
-)
-def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed(
-    reader: str, why: str, unread: dict[str, str]
-) -> None:
-    bent = snapshot_copy(GOOD_TOO)
-    for part, name in unread.items():
+def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
+    for reader, part, name in (
+        ("packages", "facts", "apt package"),
+        ("environments", "answers", "environments"),
+        # Whether it was deployed to is not guessed, either.
+        ("deploy_records.generation_and_accepted_speeds", "facts", "deployed"),
+    ):
+        bent = snapshot_copy(GOOD_TOO)
         bent[part].pop(name)
-    bent["faults"] = {reader: why}
-    report = diff_report((ONE, GOOD), (TWO, bent))
-    assert (report.differences, report.code) == ((), UNKNOWN)
-    assert report.unknown == (("spark2", f"{reader.partition('.')[0]}: {why}"),)
+        bent["faults"] = {reader: "dpkg-query ended with 2"}
+        report = diff_report((ONE, GOOD), (TWO, bent))
+        assert (report.differences, report.code) == ((), UNKNOWN)
+        assert report.unknown == (
+            ("spark2", f"{reader.partition('.')[0]}: dpkg-query ended with 2"),
+        )
 
 
-def test_drift_ends_with_1_whatever_its_severity() -> None:
-    bent = snapshot_copy(GOOD_TOO)
-    bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
-    report = diff_report((ONE, GOOD), (TWO, bent))
-    assert only(report).severity == "differs"
-    assert report.code == DRIFT
-    del bent["facts"]["account"]["lockstep"]
-    bent["facts"]["alternative"] = {}
-    report = diff_report((ONE, GOOD), (TWO, bent))
-    assert only(report).severity == "note"
-    assert report.code == DRIFT
-
-
-def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
+def test_an_answer_that_is_none_is_told_as_such() -> None:
+    for answer, why in (
+        (HostAnswer(127, "", "python3: not found"), ": python3: not found"),
+        (HostAnswer(0, '{"facts": {}'), ""),
+        (HostAnswer(0, "[]"), ""),
+        (HostAnswer(1, '{"answers": {}, "facts": {}, "faults": {}}'), ""),
+    ):
+        host_snapshot = read_answer("spark1", answer, (0.0, 0.0))
+        assert host_snapshot.snapshot is None
+        assert f"its answer is no snapshot{why}" in host_snapshot.fault
+    # A clock is wrong only by more than the answer was under way.
     text = '{"answers": {}, "facts": {"clock now": {"seconds": "1000.0"}}, "faults": {}}'
     assert read_answer("spark1", HostAnswer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
-
-
-@pytest.mark.parametrize(
-    ("code", "out", "err", "message"),
-    [
-        (127, "", "python3: not found", "its answer is no snapshot: python3: not found"),
-        (0, '{"facts": {}', "", "its answer is no snapshot"),
-        (0, "[]", "", "its answer is no snapshot"),
-        (1, '{"answers": {}, "facts": {}, "faults": {}}', "", "no snapshot"),
-    ],
-)
-def test_an_answer_that_is_none_is_told_as_such(
-    code: int, out: str, err: str, message: str
-) -> None:
-    host_snapshot = read_answer("spark1", HostAnswer(code, out, err), (0.0, 0.0))
-    assert host_snapshot.snapshot is None
-    assert message in host_snapshot.fault

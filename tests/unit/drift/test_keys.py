@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from a_snapshot import KEY, diff_report, difference_keys, perfect, snapshot_copy
+from a_snapshot import KEY, diff_report, perfect, snapshot_copy
 from a_spark import pins_for, spark
 from an_identity import give_identity
 
@@ -43,7 +44,7 @@ def members() -> tuple[DesiredState, ...]:
 BESIDE, SECOND, FIRST = members()
 
 
-def same_snapshots() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
+def same_snapshots() -> dict[str, Any]:
     """Snapshots of all three hosts in their desired state."""
     snapshots = {
         desired_state.plan.name: snapshot_copy(perfect(desired_state))
@@ -54,27 +55,16 @@ def same_snapshots() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
     return snapshots
 
 
-def differences(
-    snapshots: dict[str, dict[str, dict[str, dict[str, str]]]],
-) -> list[tuple[str, ...]]:
+def differences(snapshots: dict[str, Any]) -> list[tuple[str, ...]]:
     """Host, kind, item and the person who puts it right, of each difference."""
-    report = diff_report(
-        *(
-            (desired_state, snapshots[desired_state.plan.name])
-            for desired_state in (BESIDE, SECOND, FIRST)
-        )
-    )
-    return [
-        (*row, item.how)
-        for row, item in zip(difference_keys(report), report.differences, strict=True)
-    ]
+    states = (BESIDE, SECOND, FIRST)
+    report = diff_report(*((state, snapshots[state.plan.name]) for state in states))
+    return [(item.host, item.kind, item.item, item.how) for item in report.differences]
 
 
-def test_members_with_one_key_and_a_host_without_it_are_as_asked() -> None:
+def test_a_key_that_is_missing_damaged_readable_by_others_or_another_is_drift() -> None:
+    # Members have one key, and the host beside them has none.
     assert differences(same_snapshots()) == []
-
-
-def test_a_key_that_is_missing_damaged_or_readable_by_others_is_drift() -> None:
     for value in (None, "0644 root:root", "damaged"):
         snapshots = same_snapshots()
         if value is None:
@@ -83,21 +73,16 @@ def test_a_key_that_is_missing_damaged_or_readable_by_others_is_drift() -> None:
         else:
             snapshots["spark-1"]["facts"]["secret"][PATH] = value
         assert differences(snapshots) == [("spark-1", "secret", PATH, "deploy")]
-
-
-def test_of_two_keys_the_one_of_the_later_host_is_wrong() -> None:
+    # Of two keys the one of the later host is wrong.
     snapshots = same_snapshots()
     snapshots["spark-1"]["facts"]["shared key"] = {PATH: 32 * "b"}
     assert differences(snapshots) == [("spark-1", "shared key", PATH, "deploy")]
     report = diff_report((SECOND, snapshots["spark-2"]), (FIRST, snapshots["spark-1"]))
     message = "expected as deployed, found other content"
     assert display(report.differences[0]) == (PATH, [("", message)])
-
-
-def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
-    snapshots = same_snapshots()
+    # One that could not be read is not guessed.
     del snapshots["spark-2"]["facts"]["shared key"]
-    snapshots["spark-2"]["faults"] = {"files": "PermissionError"}  # type: ignore[dict-item]
+    snapshots["spark-2"]["faults"] = {"files": "PermissionError"}
     assert differences(snapshots) == []
 
 
@@ -153,13 +138,9 @@ def test_of_two_authorities_neither_is_right_and_nobody_replaces_one() -> None:
     hosts = [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
     [authority] = [key for key in hosts[0].shared_keys if key.announcement]
     assert questions(hosts[0], key=KEY, deep=False)["files"]["authorities"] == [authority.path]
-    snapshots = {
-        desired_state.plan.name: snapshot_copy(perfect(desired_state)) for desired_state in hosts
-    }
-    for name, letter in zip(NAMES, "ab", strict=False):
-        snapshots[name]["facts"]["shared key"] = {authority.path: 32 * letter}
-    report = diff_report(
-        *((desired_state, snapshots[desired_state.plan.name]) for desired_state in hosts)
-    )
+    snapshots = [snapshot_copy(perfect(desired_state)) for desired_state in hosts]
+    for snapshot, letter in zip(snapshots, "ab", strict=True):
+        snapshot["facts"]["shared key"] = {authority.path: 32 * letter}
+    report = diff_report(*zip(hosts, snapshots, strict=True))
     [row] = report.differences
     assert (row.host, row.kind, row.item, row.how) == ("", "shared key", authority.path, "decide")

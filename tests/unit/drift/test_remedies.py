@@ -23,51 +23,32 @@ REVISION = 40 * "c"
 def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: Path) -> None:
     file = {"path": "a/model.safetensors", "size": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
     repository = {"model": "org/name", "revision": REVISION, "files": [file]}
-    questions = {
-        "weights": {
-            "cache_dir": str(tmp_path / "hub"),
-            "endpoint": "",
-            "repositories": [repository],
-        }
-    }
-    spec = weights_spec.parse_spec(json.dumps(questions["weights"]))
+    cache = str(tmp_path / "hub")
+    question = {"cache_dir": cache, "endpoint": "", "repositories": [repository]}
+    spec = weights_spec.parse_spec(json.dumps(question))
     (spec_repository,) = spec.repositories
     path = spec.snapshot_folder(spec_repository.model, REVISION) / "a/model.safetensors"
-    for target_path in (
-        path,
-        spec.stamp_path(spec_repository),
-        spec.stamps_folder / f"org--other@{REVISION}.json",
-    ):
-        target_path.parent.mkdir(parents=True, exist_ok=True)
-        target_path.write_text("xyz")
-    facts = [
-        target_path[1:]
-        for target_path in weights.every({**questions, "deep": True})
-        if "content" in target_path[0]
-    ]
-    assert facts == [(str(path), "other content")]
-    subprocess.run(
-        KINDS["weights content"].mending_command(DriftRow(str(path), found="x")), check=True
-    )
-    assert [target_path.name for target_path in spec.stamps_folder.iterdir()] == [
-        f"org--other@{REVISION}.json"
-    ]
+    other_stamp = spec.stamps_folder / f"org--other@{REVISION}.json"
+    for written_path in (path, spec.stamp_path(spec_repository), other_stamp):
+        written_path.parent.mkdir(parents=True, exist_ok=True)
+        written_path.write_text("xyz")
+    facts = list(weights.every({"weights": question, "deep": True}))
+    contents = [fact[1:] for fact in facts if "content" in fact[0]]
+    assert contents == [(str(path), "other content")]
+    command = KINDS["weights content"].mending_command(DriftRow(str(path), found="x"))
+    subprocess.run(command, check=True)
+    assert list(spec.stamps_folder.iterdir()) == [other_stamp]
 
 
-@pytest.mark.parametrize(
-    ("value", "command"),
-    [
+def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it() -> None:
+    for path, command in (
         ("/usr/lib/systemd/system/a.service", ("systemctl", "cat", "a.service")),
         ("/run/systemd/system/a.service", ("rm", "/run/systemd/system/a.service")),
-    ],
-)
-def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it(
-    value: str, command: tuple[str, ...]
-) -> None:
-    assert KINDS["unit path"].mending_command(DriftRow("a.service", "/etc/x", value)) == command
+    ):
+        assert KINDS["unit path"].mending_command(DriftRow("a.service", "/etc/x", path)) == command
 
 
-def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
+def test_a_checkout_is_put_right_as_its_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "the engine/vllm"

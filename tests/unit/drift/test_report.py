@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 from a_probe import take
-from a_snapshot import diff_report, host, perfect, snapshot_copy
+from a_snapshot import diff_report, host, perfect
 from browser import faults_of_report
 from click.testing import CliRunner
 from rich.console import Console
@@ -25,7 +23,6 @@ from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import CONFIGURATION, WEBUI_SECRETS
-from lockstep.files.programs import modules_with_imports
 from lockstep.files.remote_exec import reader_name
 from lockstep.fleet.login import Login
 from lockstep.resources.files import EVER_OURS
@@ -43,10 +40,9 @@ def drifted_report() -> Report:
         "vllm.service /etc/systemd/system/vllm.service.d/a-name-that-is-long.conf": "present"
     }
     two["facts"]["kernel"]["reboot pending"] = "yes"
-    first["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "1"}
-    two["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * "2"}
-    first["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
-    two["facts"]["alternative"] = {"editor": "/bin/<nano>"}
+    for snapshot, digit, editor in ((first, "1", "/usr/bin/vim"), (two, "2", "/bin/<nano>")):
+        snapshot["facts"]["setting"] = {"/etc/docker/daemon.json": 32 * digit}
+        snapshot["facts"]["alternative"] = {"editor": editor}
     return diff_report((ONE, first), (TWO, two))
 
 
@@ -58,36 +54,24 @@ def report_text(drift_report: Report) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-def test_a_report_fits_80_columns_and_says_who_puts_what_right() -> None:
-    assert (
-        report_text(drifted_report())
-        == (Path(__file__).parent / "golden_drift.txt").read_text().rstrip()
-    )
-
-
-def test_hosts_without_drift_take_one_line() -> None:
-    drift_report = diff_report((ONE, perfect(ONE)), (TWO, perfect(TWO)))
-    assert report_text(drift_report) == (
+def test_a_report_fits_80_columns_and_hosts_without_drift_or_answer_take_one_line() -> None:
+    golden = (Path(__file__).parent / "golden_drift.txt").read_text()
+    assert report_text(drifted_report()) == golden.rstrip()
+    assert report_text(diff_report((ONE, perfect(ONE)), (TWO, perfect(TWO)))) == (
         "No drift: 2 hosts as inventory and record ask and as each other."
     )
-
-
-def test_drift_of_one_host_is_not_said_to_be_on_all() -> None:
-    two = perfect(TWO)
-    two["facts"]["kernel"]["reboot pending"] = "yes"
-    assert "\n1 warning on 1 of 2 hosts.\n" in report_text(
-        diff_report((ONE, perfect(ONE)), (TWO, two))
-    )
-
-
-def test_a_host_that_cannot_be_reached_is_said_and_nothing_is_called_the_same() -> None:
-    drift_report = diff_report((ONE, perfect(ONE)), (TWO, None))
-    assert report_text(drift_report) == (
+    unknown_report = diff_report((ONE, perfect(ONE)), (TWO, None))
+    assert report_text(unknown_report) == (
         "spark2: could not tell: no connection: timed out\nCould not tell whether 2 hosts differ."
     )
-    assert report_text(diff_report((TWO, None))).endswith(
-        "\nCould not tell whether 1 host differs."
-    )
+    assert unknown_report.code == report.UNKNOWN
+    text = report_text(diff_report((TWO, None)))
+    assert text.endswith("\nCould not tell whether 1 host differs.")
+    # Drift of one host is not said to be on all.
+    two = perfect(TWO)
+    two["facts"]["kernel"]["reboot pending"] = "yes"
+    text = report_text(diff_report((ONE, perfect(ONE)), (TWO, two)))
+    assert "\n1 warning on 1 of 2 hosts.\n" in text
 
 
 def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
@@ -118,14 +102,11 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
     request["files"]["paths"] = [str(secret)]
     answer = snapshot_text(request)
     assert "abc123secret" not in answer
-    assert json.loads(answer)["facts"]["secret entry"] == {
-        f"{secret} WEBUI_SECRET_KEY": "set",
-        f"{secret} WEBUI_ADMIN_PASSWORD": "empty",
-    }
+    names = {f"{secret} WEBUI_SECRET_KEY": "set", f"{secret} WEBUI_ADMIN_PASSWORD": "empty"}
+    assert json.loads(answer)["facts"]["secret entry"] == names
     # Another run has another key, so that nothing can be tried out against a kept report.
-    later_snapshot = json.loads(
-        snapshot_text({"files.secrets": request["files.secrets"] | {"key": 64 * "1"}})
-    )
+    question = request["files.secrets"] | {"key": 64 * "1"}
+    later_snapshot = json.loads(snapshot_text({"files.secrets": question}))
     assert later_snapshot["facts"]["hub token"] != json.loads(answer)["facts"]["hub token"]
 
 
@@ -148,9 +129,7 @@ def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
     assert set(snapshot["faults"]) <= {reader_name(about.reader) for about in KINDS.values()}
 
 
-def test_the_command_gives_json_a_page_and_the_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_gives_json_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "diff", lambda *_, **__: drifted_report())
     out = tmp_path / "drift.html"
     result = CliRunner().invoke(main, ["diff", "--json", "--html", str(out)])
@@ -170,17 +149,16 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
         ),
         "values": {},
     }
-    assert document["differences"][-1]["values"] == {
-        "spark1": "/usr/bin/vim",
-        "spark2": "/bin/<nano>",
-    }
+    values = {"spark1": "/usr/bin/vim", "spark2": "/bin/<nano>"}
+    assert document["differences"][-1]["values"] == values
     assert out.read_text().startswith("<!doctype html>")
 
 
 def test_a_member_of_docker_may_stay_by_the_inventory() -> None:
-    snapshot = snapshot_copy(perfect(ONE))
-    snapshot["facts"]["right"]["games in docker"] = "yes"
-    snapshot["facts"]["right"]["games in lockstep-operators"] = "yes"
+    snapshot = perfect(ONE)
+    snapshot["facts"]["right"] |= {
+        f"games in {group}": "yes" for group in ("docker", "lockstep-operators")
+    }
     drift_report = diff_report((ONE, snapshot))
     assert "sudo gpasswd --delete games docker" in report_text(drift_report)
     for output in (report_text(drift_report), page.render(drift_report)):
@@ -188,24 +166,17 @@ def test_a_member_of_docker_may_stay_by_the_inventory() -> None:
         assert "games in lockstep-operators: name it in `operators`" in output
 
 
-def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    two = snapshot_copy(perfect(TWO))
-    two["facts"]["setting"] = {"/etc/sudoers.d/mine": 32 * "1"}
-    two["facts"]["service"] = {"mine.service for multi-user.target.wants": "on"}
-    drift_report = diff_report((ONE, perfect(ONE)), (TWO, two))
-    monkeypatch.setattr(report, "diff", lambda *_, **__: drift_report)
-    monkeypatch.setattr(diff, "carry_out", None)
-    result = CliRunner().invoke(main, ["diff", "--fix"])
-    assert result.exit_code == 1 and "2 differ on 2 hosts." in result.stdout
-    assert "By hand" not in result.stdout and "sudo " not in result.stdout
-    assert "spark1  nothing" in result.stdout and "spark2  content 1" in result.stdout
-
-
-def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    second = diff_report((ONE, perfect(ONE)), (TWO, snapshot_copy(perfect(TWO))))
-    reports = [drifted_report(), second]
+def test_fix_deploys_to_hosts_that_it_helps_and_shows_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = perfect(TWO)
+    facts = {
+        **{"setting": {"/etc/sudoers.d/mine": 32 * "1"}},
+        **{"service": {"mine.service for multi-user.target.wants": "on"}},
+    }
+    differing_snapshot = {**good, "facts": {**good["facts"], **facts}}
+    none_left, only_differing = (
+        diff_report((ONE, perfect(ONE)), (TWO, snapshot)) for snapshot in (good, differing_snapshot)
+    )
+    reports = [drifted_report(), none_left, drifted_report(), none_left, only_differing]
     deploys: list[tuple[list[str], dict[str, Any]]] = []
 
     def carry_out(inventory: Path, limit: list[str], **options: Any) -> int:
@@ -216,14 +187,18 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
     monkeypatch.setattr(report, "diff", lambda *_, **__: reports.pop(0))
     monkeypatch.setattr(diff, "carry_out", carry_out)
     result = CliRunner().invoke(main, ["diff", "--fix"])
-    # Whether it asks is the deploy's, as for `lockstep deploy`.
-    assert deploys == [(["spark1"], {"yes": False, "command": "diff --fix"})]
     assert result.exit_code == 0 and "No drift" in result.stdout
-
-    reports = [drifted_report(), second]
     result = CliRunner().invoke(main, ["diff", "--fix", "--yes", "--json"])
-    assert deploys[1:] == [(["spark1"], {"yes": True, "command": "diff --fix"})]
     assert json.loads(result.stdout)["code"] == 0 and "what the deploy says" in result.stderr
+    # Nobody is deployed to for what only differs.
+    result = CliRunner().invoke(main, ["diff", "--fix"])
+    assert result.exit_code == 1 and "2 differ on 2 hosts." in result.stdout
+    assert "By hand" not in result.stdout and "sudo " not in result.stdout
+    assert "spark1  nothing" in result.stdout and "spark2  content 1" in result.stdout
+    # Whether it asks is the deploy's, as for `lockstep deploy`.
+    assert deploys == [
+        (["spark1"], {"yes": is_agreed, "command": "diff --fix"}) for is_agreed in (False, True)
+    ]
 
 
 def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path: Path) -> None:
@@ -238,28 +213,22 @@ def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path:
     assert sorted(leftovers) == [str(own / "mine.py"), str(own / "old")]
 
 
-def test_a_removal_knows_every_file_that_diff_knows_in_our_folders() -> None:
+def unmatched_paths(paths: list[str], patterns: list[str]) -> list[str]:
+    return [path for path in paths if not any(fnmatch(path, pattern) for pattern in patterns)]
+
+
+def test_a_removal_and_another_inventory_know_every_file_in_our_folders() -> None:
     known_patterns = [pattern.replace("/**/", "/*") for pattern in EVER_OURS]
     for desired_state in (ONE, TWO):
         question = questions(desired_state, key=bytes(32), deep=False)["files.leftovers"]
-        paths = [
-            path
-            for path in (*question["files"], *question["allowed"])
-            if path.startswith(tuple(f"{folder}/" for folder in question["own"]))
-            and path != f"{CONFIGURATION}/"
-        ]
+        folders = tuple(f"{folder}/" for folder in question["own"])
+        paths = [path for path in (*question["files"], *question["allowed"]) if path not in folders]
+        paths = [path for path in paths if path.startswith(folders)]
         assert len(paths) > 50
         # It is made by the first backup, and stays where the inventory has none any more.
         assert PASSWORD in question["allowed"]
-        assert [
-            path
-            for path in paths
-            if not any(fnmatch(path, known_pattern) for known_pattern in known_patterns)
-        ] == []
-
-
-def test_what_another_inventory_asked_for_is_no_foreign_file() -> None:
-    """Without a model in an environment, and without Open WebUI, theirs are leftovers or stay."""
+        assert unmatched_paths(paths, known_patterns) == []
+    # Without a model in an environment, and without Open WebUI, their files are leftovers or stay.
     models = {"qwen": asdict(ONE.plan.settings.models["qwen"])}
     lean = host("spark1", models=models, webui={"enabled": False})
     question, earlier = (
@@ -267,59 +236,32 @@ def test_what_another_inventory_asked_for_is_no_foreign_file() -> None:
         for desired_state in (lean, ONE)
     )
     unwanted_paths = {*earlier["files"]} - {*question["files"], *question["allowed"]}
-    assert {
-        path
-        for path in unwanted_paths
-        if path.startswith(tuple(question["own"]))
-        and not any(fnmatch(path, pattern) for pattern in question["named"])
-    } == set()
+    own_paths = [path for path in unwanted_paths if path.startswith(tuple(question["own"]))]
+    assert unmatched_paths(own_paths, question["named"]) == []
     assert f"{CONFIGURATION}/engine.json" in unwanted_paths
     assert WEBUI_SECRETS in question["allowed"] and WEBUI_SECRETS not in question["files"]
 
 
-def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows() -> None:
+def test_a_host_that_answered_is_left_what_concerns_it_and_no_more_than_its_page_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, two = perfect(ONE), perfect(TWO)
     first["facts"]["file"][SWITCH] = 32 * "0"
     two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
     two["faults"] = {"packages": "dpkg-query ended with 2: locked"}
     drift_report = diff_report((ONE, first), (TWO, two))
-    assert report.of_host(drift_report, "spark1") == {
-        "differences": [{"severity": "error", "kind": "file", "item": SWITCH, "how": "deploy"}],
-        "more": 0,
-        "unknown": [],
-    }
+    difference = {"severity": "error", "kind": "file", "item": SWITCH, "how": "deploy"}
+    expected_report = {"differences": [difference], "more": 0, "unknown": []}
+    assert report.of_host(drift_report, "spark1") == expected_report
     host_report = report.of_host(drift_report, "spark2")
     assert (len(host_report["differences"]), host_report["more"]) == (40, 10)
     assert host_report["unknown"] == ["packages: dpkg-query ended with 2: locked"]
-
-
-def test_what_is_left_is_sent_with_what_keeps_it(tmp_path: Path) -> None:
-    document = remote_exec.program_input("records.last_diff", {"differences": []})
-    # The root of this machine is not to be written to.
-    package = {
-        path: text.replace('root: Path = Path("/")', f"root: Path = Path({str(tmp_path)!r})")
-        for path, text in modules_with_imports("records.last_diff").items()
-    }
-    document = json.dumps(json.loads(document) | remote_exec.pack_files(package))
-    argv = [sys.executable, *remote_exec.COMMAND[1:]]
-    result = subprocess.run(argv, input=document, capture_output=True, text=True, check=True)
-    assert result.stdout == "{}"
-    host_report = json.loads((tmp_path / "var/log/lockstep/diff.json").read_text())
-    assert host_report["differences"] == [] and host_report["at"]
-
-
-def test_only_hosts_that_answered_are_left_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     logins = [hosts.HostQuestion(Login(name, ()), {}) for name in ("spark1", "spark2")]
     monkeypatch.setattr(report, "read", lambda *_, **__: ([ONE, TWO], logins))
-    snapshot = {"facts": {}, "faults": {}, "answers": {}}
-    host_snapshots = [
-        hosts.HostSnapshot("spark1", snapshot),
-        hosts.HostSnapshot("spark2", fault="no connection"),
-    ]
-    monkeypatch.setattr(hosts, "take_all", lambda _: host_snapshots)
-    monkeypatch.setattr(
-        hosts, "leave", lambda host_question, _: names.append(host_question.login.name)
-    )
+    answer = hosts.HostSnapshot("spark1", {"facts": {}, "faults": {}, "answers": {}})
+    silence = hosts.HostSnapshot("spark2", fault="no connection")
+    monkeypatch.setattr(hosts, "take_all", lambda _: [answer, silence])
+    monkeypatch.setattr(hosts, "leave", lambda question, _: names.append(question.login.name))
     assert report.diff(Path("test.py")).code == report.UNKNOWN
     assert names == ["spark1"]

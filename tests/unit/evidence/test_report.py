@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from a_host_for_evidence import PLANS, answer, evidence
 from a_probe import program
+from an_inventory import TWO, write_inventory
 from browser import faults_of_report
 from click.testing import Result
 from over_ssh import invoke_lockstep
@@ -20,13 +23,6 @@ from lockstep.files import remote_exec
 from lockstep.onhost.facts import logged_events
 
 STARTS = report.questions(PLANS[0])["logged_events.last_start_lines"]
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-sparks = checked(
-    __file__, [(name, {"ssh_user": "karl"}) for name in ("spark-1.local", "spark-2.local")]
-)
-"""
 
 
 def kept_text(line: str) -> str:
@@ -34,46 +30,36 @@ def kept_text(line: str) -> str:
     return logged_events.start_text_in_line(line, STARTS["tells"], STARTS["arguments"])
 
 
-def facts(host_evidence: report.Evidence, part: str) -> dict[str, str]:
-    """Facts of one part of the first host."""
-    return {
-        fact["what"]: fact["found"]
-        for fact in host_evidence.document["hosts"][0]["parts"][part]["facts"]
-    }
-
-
 def test_each_question_of_the_first_hour_has_its_answer() -> None:
     host_evidence = evidence(answer())
-    identity = facts(host_evidence, "identity")
-    assert identity["DGX_OTA_VERSION"] == "7.5.0"
-    assert identity["factory: DGX_SWBUILD_VERSION"] == "7.2.3"
-    assert identity["package nvidia-container-toolkit"] == "1.19.0-1"
-    assert identity["held: docker-ce"] == "5:29.2.1-1~ubuntu.24.04~noble"
-    assert "package vim" not in identity
-    docker = facts(host_evidence, "docker")
-    assert docker["hook nvidia-cdi-hook"] == "present"
-    assert docker["made for driver: /var/run/cdi/nvidia.yaml"] == "580.95.05"
-    assert not [name for name in docker if name.startswith("mirror")]
-    memory = facts(host_evidence, "memory")
-    assert memory["MemAvailable GiB"] == "102.20"
-    # Beside it what `lockstep plan` says that each model asks for.
-    assert 60 < float(memory["mistral needs GiB to start"]) < 110
-    assert facts(host_evidence, "oom")["a session over SSH (this one)"] == "-900"
-    assert facts(host_evidence, "engine")["vllm"] == "0.17.2.dev0+g8e6f4314.precompiled"
     parts = host_evidence.document["hosts"][0]["parts"]
+    found = {
+        key: {fact["what"]: fact["found"] for fact in part["facts"]} for key, part in parts.items()
+    }
+    for part, item, value in (
+        ("identity", "DGX_OTA_VERSION", "7.5.0"),
+        ("identity", "factory: DGX_SWBUILD_VERSION", "7.2.3"),
+        ("identity", "package nvidia-container-toolkit", "1.19.0-1"),
+        ("identity", "held: docker-ce", "5:29.2.1-1~ubuntu.24.04~noble"),
+        ("docker", "hook nvidia-cdi-hook", "present"),
+        ("docker", "made for driver: /var/run/cdi/nvidia.yaml", "580.95.05"),
+        ("memory", "MemAvailable GiB", "102.20"),
+        ("oom", "a session over SSH (this one)", "-900"),
+        ("engine", "vllm", "0.17.2.dev0+g8e6f4314.precompiled"),
+    ):
+        assert found[part][item] == value
+    assert "package vim" not in found["identity"]
+    assert not [name for name in found["docker"] if name.startswith("mirror")]
+    # Beside it what `lockstep plan` says that each model asks for.
+    assert 60 < float(found["memory"]["mistral needs GiB to start"]) < 110
     assert "gate: 83.1 of 121.7 GiB" in parts["starts"]["lines"][0]["text"][0]
     assert "Xid (PCI:000f:01:00): 13" in parts["driver"]["lines"][0]["text"][0]
     # Every part is told about every host that answered, and every part can be filled.
     assert list(parts) == [part.key for part in PARTS]
     assert all(value["facts"] or value["lines"] for value in parts.values())
-
-
-def test_every_kind_and_line_that_a_host_tells_has_a_place() -> None:
-    kinds = {kind for part in PARTS for kind in part.kinds}
-    assert kinds | {"lines"} == set(answer()["facts"]) | {NEEDED}
-    assert len({kind for part in PARTS for kind in part.kinds}) == sum(
-        len(part.kinds) for part in PARTS
-    )
+    # Every kind that a host tells has its place, and only one.
+    kinds = [kind for part in PARTS for kind in part.kinds]
+    assert sorted([*kinds, "lines"]) == sorted([*answer()["facts"], NEEDED])
 
 
 def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
@@ -88,9 +74,7 @@ def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
     assert part.code == 1 and part.missing[0][0] == "spark-1.attic.example"
     assert "missing: machine.firmware: PermissionError" in page.render(part.document)
     assert evidence(None, None).code == 2
-
-
-def test_a_host_whose_own_names_are_not_known_is_left_out() -> None:
+    # A host whose own names are not known is left out.
     host_answer = answer()
     host_answer["faults"]["identifying_words"] = "KeyError: 'x'"
     del host_answer["answers"]["identifying_words"]
@@ -109,11 +93,8 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
     assert "http" not in text and "src=" not in text and "url(" not in text
     assert text.count("<h2") == len(PARTS)
     assert "1970-01-01 00:00 UTC" in text
-
-
-def test_a_host_is_asked_without_a_lock() -> None:
-    questions = report.questions(PLANS[0])
-    assert questions["logged_events.last_start_lines"]["units"] == [
+    # A host is asked without a lock.
+    assert STARTS["units"] == [
         "vllm-qwen36.service",
         "vllm-qwen36-fallback.service",
         "sglang-mistral4.service",
@@ -132,73 +113,59 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
     assert document["facts"]["OOM score"]["a session over SSH (this one)"]
     assert document["answers"]["identifying_words"]["hosts"]
     # Whatever this machine lacks is named, and no reader fails by a fault of its own.
-    readers = {
-        "machine.kernel",
-        "machine.software_releases",
-        "evidence.oom_scores",
-        "identifying_words",
-    }
+    readers = {"machine.kernel", "machine.software_releases", "evidence.oom_scores"}
     assert not readers & set(document["faults"])
     wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
     assert not [why for why in document["faults"].values() if why.startswith(wrong)]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "18:12 vllm: lockstep gate: 17.3 GiB free, 101.2 GiB available of 83.0 needed: dropping",
-        "18:12 vllm: Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].",
-        "18:12 vllm: Using FLASHINFER attention backend.",
-        "18:12 vllm: Model loading took 65.9 GiB and 300 seconds",
-        "18:12 vllm: Available KV cache memory: 12.3 GiB",
-        "18:12 sglang: Load weight end. type=X, dtype=bfloat16, avail mem=30.1 GB",
-        "18:12 sglang: KV Cache is allocated. #tokens: 371661, K size: 12.74 GB",
-        "18:12 sglang: ValueError: Loaded weights leave no GPU memory for the KV cache",
-        "18:12 systemd: Started vllm.service - mistral",
-    ],
-)
-def test_what_a_start_chose_and_took_is_kept(line: str) -> None:
-    assert kept_text(line) == line
+KEPT_LINES = [
+    "18:12 vllm: lockstep gate: 17.3 GiB free, 101.2 GiB available of 83.0 needed: dropping",
+    "18:12 vllm: Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].",
+    "18:12 vllm: Using FLASHINFER attention backend.",
+    "18:12 vllm: Model loading took 65.9 GiB and 300 seconds",
+    "18:12 vllm: Available KV cache memory: 12.3 GiB",
+    "18:12 sglang: Load weight end. type=X, dtype=bfloat16, avail mem=30.1 GB",
+    "18:12 sglang: KV Cache is allocated. #tokens: 371661, K size: 12.74 GB",
+    "18:12 sglang: ValueError: Loaded weights leave no GPU memory for the KV cache",
+    "18:12 systemd: Started vllm.service - mistral",
+]
+PASSED_LINES = [
+    "18:12 vllm: lockstep ready: waiting for the engine, 31 s of at most 1800",
+    '18:12 vllm: "POST /v1/chat/completions HTTP/1.1" 200 OK',
+    "18:12 sglang: Decode batch. #running-req: 1, #token: 512, gen throughput: 30.1",
+    "18:12 vllm: Loading safetensors checkpoint shards: 10% Completed | 1/10",
+]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "18:12 vllm: lockstep ready: waiting for the engine, 31 s of at most 1800",
-        '18:12 vllm: "POST /v1/chat/completions HTTP/1.1" 200 OK',
-        "18:12 sglang: Decode batch. #running-req: 1, #token: 512, gen throughput: 30.1",
-        "18:12 vllm: Loading safetensors checkpoint shards: 10% Completed | 1/10",
-    ],
-)
-def test_what_an_engine_says_all_day_is_not(line: str) -> None:
-    assert kept_text(line) == ""
-
-
-def test_of_a_line_with_every_argument_only_the_choices_are_taken() -> None:
+def test_choices_of_a_start_are_kept_and_what_an_engine_says_all_day_is_not() -> None:
+    assert [kept_text(line) for line in KEPT_LINES] == KEPT_LINES
+    assert not any(map(kept_text, PASSED_LINES))
+    # Of a line with every argument only the choices are taken.
     words = f"api_key='hunter2', x='{500 * 'y'}', attention_backend='triton', "
     line = f"18:12 sglang: server_args=ServerArgs({words}mem_fraction_static=0.65, port=1)"
     assert kept_text(line) == "attention_backend='triton' mem_fraction_static=0.65"
-
-
-def test_a_long_part_keeps_its_beginning_and_its_end() -> None:
+    # A long part keeps its beginning and its end.
     kind, part, text = logged_events.lines_fact("x", map(str, range(1000)))
     lines = str(text).splitlines()
     assert (kind, part) == ("lines", "x")
     assert lines[0] == "0" and lines[-1] == "999" and "(880 more lines)" in lines
 
 
-def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    folder = tmp_path / "bin"
-    program(folder, "journalctl", text)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+Journal = Callable[[str], None]
+
+
+@pytest.fixture
+def put_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """Let journalctl be these lines of shell."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return partial(program, tmp_path, "journalctl")
 
 
 ENTRY = '{"__REALTIME_TIMESTAMP":"1795371076000000","SYSLOG_IDENTIFIER":"vllm","MESSAGE":%s%s}'
 
 
-def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_start_is_told_by_systemd_and_by_the_processes(put_journal: Journal) -> None:
     last = ENTRY % ('"Stopped vllm.service"', ',"INVOCATION_ID":"abc"')
     lines = [
         ENTRY % ('"lockstep gate: 118.0 GiB available"', ""),
@@ -207,32 +174,26 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
         ENTRY % ("null", ""),
     ]
     journal_text = "\n".join(lines)
-    journal(
-        tmp_path,
-        monkeypatch,
+    put_journal(
         f"""case "$*" in *' -n 1') echo '{last}';;
         *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{journal_text}\nEND\n;;
-        *) exit 3;; esac""",
+        *) exit 3;; esac"""
     )
-    assert list(logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})) == [
-        (
-            "lines",
-            "start of vllm.service",
-            "2026-11-22 18:11:16 vllm: lockstep gate: 118.0 GiB available\n"
+    [(_, part, text)] = logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})
+    assert (part, text.splitlines()) == (
+        "start of vllm.service",
+        [
+            "2026-11-22 18:11:16 vllm: lockstep gate: 118.0 GiB available",
             "2026-11-22 18:11:16 vllm: Using MARLIN MoE backend",
-        )
-    ]
+        ],
+    )
     # One of which nothing is said is no fault.
-    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
+    put_journal(f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
     [(_, _, text)] = logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})
     assert text == ""
-
-
-def test_the_boot_before_may_not_be_in_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # The boot before may not be in the journal.
     entry = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
-    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -b 0') echo '{entry}';; *) exit 1;; esac")
+    put_journal(f"case \"$*\" in *' -b 0') echo '{entry}';; *) exit 1;; esac")
     assert {part: text for _, part, text in logged_events.kernel(None)} == {
         "kernel, this boot": "2026-11-22 18:11:16 vllm: NVRM: Xid (PCI:000f:01:00): 13",
         "kernel, the boot before": "(the journal has no boot before this one)",
@@ -250,8 +211,7 @@ cat FOLDER/answer.json
 
 def run(tmp_path: Path, *words: str) -> Result:
     """The command on two hosts, of which one answers."""
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
+    path = write_inventory(tmp_path, {name: {"ssh_user": "karl"} for name in TWO})
     (tmp_path / "answer.json").write_text(json.dumps(answer()))
     options = ("-i", str(path), "--output", str(tmp_path / "made" / "here"))
     return invoke_lockstep(
@@ -273,14 +233,10 @@ def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: P
     assert json.loads((tmp_path / "sent").read_text())["package"]
 
 
-def test_without_any_answer_nothing_is_written(tmp_path: Path) -> None:
+def test_without_any_answer_or_a_folder_nothing_is_written(tmp_path: Path) -> None:
     result = run(tmp_path, "--limit", "spark-2.local")
     assert result.exit_code == 2
     assert not (tmp_path / "made").exists()
-
-
-def test_what_cannot_be_done_is_one_sentence(tmp_path: Path) -> None:
-    assert "spark-9" in run(tmp_path, "--limit", "spark-9").output
     (tmp_path / "made").write_text("a file")
     result = run(tmp_path)
     assert result.exit_code == 2 and "Not a directory" in result.output

@@ -76,21 +76,19 @@ def test_of_each_kind_nothing_is_left(text: str, secret: str) -> None:
     assert secret not in scrub(text, NOBODY)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_an_owner_is_asked_for_stays() -> None:
+    for text in (
         "5:29.2.1-1~ubuntu.24.04~noble",
         "580.95.05",
         "6.17.0-1031-nvidia",
         "0.17.2.dev0+g8e6f4314.precompiled",
-        "26.02.1",
-        "28.45.4028",
         "2026-11-22 18:11:16 kernel: NVRM: Xid (PCI:000f:01:00): 13",
         "0000000F:01:00.0",
         "listens at 127.0.0.1 and ::1, 0.0.0.0",
         "Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN']",
         "Using FlashInferCutlassNvFp4LinearKernel for NVFP4 GEMM",
         "Using AttentionBackendEnum.TRITON_ATTN backend.",
+        "0666 root:root",
         "KV Cache is allocated. #tokens: 371661, K size: 12.74 GB, V size: 12.74 GB",
         "GPU KV cache size: 1,048,576 tokens, Maximum concurrency for 1,024 tokens: 9.00x",
         "lockstep gate: 83.1 of 121.7 GiB available, 79.0 GiB needed",
@@ -100,17 +98,12 @@ def test_of_each_kind_nothing_is_left(text: str, secret: str) -> None:
         "/opt/lockstep/engines/current/venv/lib/python3.12/site-packages/vllm/model_executor",
         "getty@tty1.service, nvidia-spark-run-apt-upgrade-once.service, netplan@a.target",
         "68d4993b48304043",
-        "MemAvailable GiB 102.20",
-        "0666 root:root",
-    ],
-)
-def test_what_an_owner_is_asked_for_stays(text: str) -> None:
-    assert scrub(text, NOBODY) == text
+    ):
+        assert scrub(text, NOBODY) == text
 
 
 def test_hosts_and_people_can_still_be_told_apart() -> None:
-    own = {plan.name: answer()["answers"]["identifying_words"] for plan in PLANS[:1]}
-    names = known_words(HOSTS, own)
+    names = known_words(HOSTS, {PLANS[0].name: answer()["answers"]["identifying_words"]})
     text = (
         "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
         " nas.attic.example, proxy.attic.example, 1794824001337, To Be Filled By O.E.M."
@@ -119,9 +112,7 @@ def test_hosts_and_people_can_still_be_told_apart() -> None:
         "spark-A spark-A.: account-1 (account-1) as account-2@spark-A, spark-B,"
         " [host], [host], [serial], To Be Filled By O.E.M."
     )
-
-
-def test_a_name_that_is_a_word_of_the_page_does_not_make_it_unreadable() -> None:
+    # A name that is a word of the page does not make it unreadable.
     own = {"hosts": ["spark"], "accounts": [["nvidia", "", "nvidia"]]}
     names = known_words(HOSTS[:1], {PLANS[0].name: own})
     text = "nvidia-smi of dgx-spark-ota-update-meta, /home/nvidia/x"
@@ -244,9 +235,7 @@ def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataOb
 @pytest.mark.parametrize("kind", NAMED)
 @settings(max_examples=8)
 @given(secret=_word, separator=st.sampled_from(BEFORE))
-def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(
-    kind: str, secret: str, separator: str
-) -> None:
+def test_a_name_of_a_host_is_found_anywhere(kind: str, secret: str, separator: str) -> None:
     own: dict[str, Any] = {"hosts": ["spark-c0ffee"], "accounts": [], "domains": [], "serials": []}
     NAMED[kind](own, secret)
     tail = {"peer": ".attic.example", "domain": ".example", "serial of firmware": "7"}

@@ -14,12 +14,6 @@ from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import modules_with_imports
 
-READERS = {
-    "deploy_records.foreign_obstacles": {},
-    "weights": "/none",
-    "deploy_records.generation": None,
-}
-
 
 def test_a_module_comes_with_all_that_it_imports_and_its_packages() -> None:
     modules = modules_with_imports("facts.deploy_records", "facts.weights")
@@ -29,6 +23,11 @@ def test_a_module_comes_with_all_that_it_imports_and_its_packages() -> None:
         modules
     )
     assert not [path for path in modules if not path.startswith((folder, "lockstep/__init__"))]
+    # A package that finds its modules by their folder finds them on a host, too.
+    code = remote_exec.COMMAND[-1].replace('program.answer_request(sent["asked"])', "list(ENGINES)")
+    code = code.replace("program =", "from lockstep.onhost.engines import ENGINES\nprogram =")
+    answer = host_answer(remote_exec.program_input("facts", {}, "engines"), code)
+    assert {"vllm", "sglang", "llamacpp"} <= set(answer)
 
 
 def host_answer(document: str, code: str = remote_exec.COMMAND[-1]) -> Any:
@@ -38,19 +37,6 @@ def host_answer(document: str, code: str = remote_exec.COMMAND[-1]) -> Any:
         argv, input=document, cwd="/", env={}, capture_output=True, text=True, check=True
     )
     return json.loads(result.stdout)
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_a_reader_can_be_asked_alone(reader: str) -> None:
-    answer = host_answer(remote_exec.readers_input({reader: READERS[reader]}))
-    assert answer == {"answers": {reader: {}}, "facts": {}, "faults": {}}
-
-
-def test_a_package_that_finds_its_modules_by_their_folder_finds_them_on_a_host_too() -> None:
-    code = remote_exec.COMMAND[-1].replace('program.answer_request(sent["asked"])', "list(ENGINES)")
-    code = code.replace("program =", "from lockstep.onhost.engines import ENGINES\nprogram =")
-    answer = host_answer(remote_exec.program_input("facts", {}, "engines"), code)
-    assert {"vllm", "sglang", "llamacpp"} <= set(answer)
 
 
 MODULE = "lockstep/onhost/facts/deploy_records.py"

@@ -4,46 +4,37 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from a_probe import program
+from an_inventory import ANNA, write_inventory
 
 from lockstep.core import product
 from lockstep.core.errors import InventoryError
 from lockstep.fleet import hosts
 from lockstep.fleet.login import Login
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-some = checked(
-    __file__,
-    [
-        ("spark-1.local", {"ssh_user": "anna", "operators": ("anna",)}),
-        ("@docker/spark-2", {"operators": ("anna",)}),
-        ("spark-3.local", {"_sudo": False, "operators": ("anna",)}),
-    ],
-)
-"""
 SPARK = Login("spark-1", ("ssh", "--", "spark-1"))
 
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "some.py"
-    path.write_text(INVENTORY)
-    return path
+    hosts = {
+        "spark-1.local": {"ssh_user": "anna", **ANNA},
+        "@docker/spark-2": ANNA,
+        "spark-3.local": {"_sudo": False, **ANNA},
+    }
+    return write_inventory(tmp_path, hosts)
 
 
-def host_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssh: str, **more: Any
-) -> hosts.HostAnswer:
-    """The outcome of a command when ssh does this."""
-    program(tmp_path / "bin", "ssh", ssh)
+@pytest.fixture
+def put_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let ssh be these lines of shell."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    return hosts.ask(SPARK, ["cat", "/a b"], **more)
+    return partial(program, tmp_path / "bin", "ssh")
 
 
 def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> None:
@@ -53,26 +44,14 @@ def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> 
     assert [host.with_sudo for host in chosen_hosts] == [True, False]
     assert "User=anna" in chosen_hosts[0].login.words
     assert hosts.choose(inventory) == (every, every)
-
-
-def test_a_host_that_is_not_there_is_named_beside_those_that_are(inventory: Path) -> None:
     with pytest.raises(InventoryError) as fault:
         hosts.choose(inventory, ("spark-1.local", "spark-9"), remedy="Look again.")
     assert (fault.value.found, fault.value.remedy) == ("spark-9", "Look again.")
     assert fault.value.allowed == "spark-1.local, @docker/spark-2, spark-3.local"
 
 
-def test_a_command_gets_its_words_and_its_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = host_answer(tmp_path, monkeypatch, 'echo "$*"; cat; exit 3', text="given")
-    assert (answer.code, answer.out) == (3, "-- spark-1 cat '/a b'\ngiven")
-    assert (answer.fault, answer.error_text) == ("", "it ended with 3")
-
-
-@pytest.mark.parametrize(
-    ("ssh", "fault"),
-    [
+def test_a_command_that_did_not_run_says_why(put_ssh: Callable[[str], None]) -> None:
+    for ssh, fault in (
         ("echo a; echo timed  out >&2; exit 255", "no connection: timed out"),
         ("exit 255", "no connection: it ended with 255"),
         (
@@ -81,64 +60,55 @@ def test_a_command_gets_its_words_and_its_input(
             "asked for one here.",
         ),
         ("echo busy >&2; exit 75", ""),
-    ],
-)
-def test_a_command_that_did_not_run_says_why_with_the_remedy(
-    ssh: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert host_answer(tmp_path, monkeypatch, ssh).fault == fault
+        ("echo 'sh: 1: /data/x.sh: not found' >&2; exit 127", hosts.NOT_DEPLOYED),
+        ("echo 'sh: 1: /data/y.sh: not found' >&2; exit 127", ""),
+    ):
+        put_ssh(ssh)
+        assert hosts.ask(SPARK, ["/data/x.sh", "status"]).fault == fault
+    # A host without our programs is not deployed yet.
+    for words in ("can't open file", "can't find '__main__' module in"):
+        err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
+        answer = hosts.answer_of(SPARK, 2, "", err)
+        assert answer.fault.startswith("not deployed yet")
+        assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
 
 
-def test_a_host_that_falls_silent_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_ssh_or_an_answer_in_time_that_is_said(
+    put_ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = host_answer(tmp_path, monkeypatch, "exec sleep 60", limit_s=0.1)
+    put_ssh("exec sleep 60")
+    answer = hosts.ask(SPARK, ["true"], limit_s=0.1)
     assert answer.fault == "no answer within 0 s" and answer.code != 0
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert hosts.ask(SPARK, ["true"]).fault == "ssh cannot be run: No such file or directory"
+    assert hosts.ask(Login("@local", ()), ["/data/x.sh", "status"]).fault == hosts.NOT_DEPLOYED
 
 
-def test_without_ssh_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    answer = hosts.ask(SPARK, ["true"])
-    assert answer.fault == "ssh cannot be run: No such file or directory"
-
-
-@pytest.mark.parametrize(
-    ("ssh", "expected_answer"),
-    [
-        ("echo '[1]'", ([1], "")),
+def test_a_document_or_why_there_is_none(put_ssh: Callable[[str], None]) -> None:
+    for ssh, expected_answer in (
         # What a program answers counts, however it ended.
         ("echo '[1]'; exit 1", ([1], "")),
         ("echo none; echo busy >&2; exit 75", (None, "busy")),
         ("echo none", (None, "it ended with 0")),
-    ],
-)
-def test_a_document_or_why_there_is_none(
-    ssh: str, expected_answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert host_answer(tmp_path, monkeypatch, ssh).json() == expected_answer
+    ):
+        put_ssh(ssh)
+        assert hosts.ask(SPARK, ["cat"]).json() == expected_answer
 
 
-@pytest.mark.parametrize(
-    ("ssh", "expected_answer"),
-    [
-        ("""cat > /dev/null; echo '{"answers": {"link": [1]}, "faults": {}}'""", ([1], "")),
-        (
-            """cat > /dev/null; echo '{"answers": {}, "faults": {"link": "KeyError: 1"}}'""",
-            (None, "KeyError: 1"),
-        ),
+def test_a_readers_answer_or_its_fault(tmp_path: Path, put_ssh: Callable[[str], None]) -> None:
+    for ssh, expected_answer in (
+        ("""echo '{"answers": {"link": [1]}, "faults": {}}'""", ([1], "")),
+        ("""echo '{"answers": {}, "faults": {"link": "KeyError: 1"}}'""", (None, "KeyError: 1")),
         ("echo lost >&2; exit 255", (None, "no connection: lost")),
-    ],
-)
-def test_a_readers_answer_or_why_there_is_none(
-    ssh: str, expected_answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin", "ssh", f'echo "$*" > {tmp_path}/asked; {ssh}')
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == expected_answer
-    assert (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
+    ):
+        put_ssh(f'echo "$*" > {tmp_path}/asked; cat > /dev/null; {ssh}')
+        assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == expected_answer
+        assert (
+            (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
+        )
 
 
-def test_all_are_at_work_at_once_and_answer_in_order() -> None:
+def test_a_command_gets_words_and_input_all_at_once(put_ssh: Callable[[str], None]) -> None:
     together = threading.Barrier(3, timeout=180)
 
     def work(number: int) -> int:
@@ -147,36 +117,19 @@ def test_all_are_at_work_at_once_and_answer_in_order() -> None:
 
     assert hosts.at_once(work, [1, 2, 3]) == [10, 20, 30]
     assert hosts.at_once(work, []) == []
+    put_ssh('echo "$*"; cat; exit 3')
+    answer = hosts.ask(SPARK, ["cat", "/a b"], text="given")
+    assert (answer.code, answer.out) == (3, "-- spark-1 cat '/a b'\ngiven")
+    assert (answer.fault, answer.error_text) == ("", "it ended with 3")
 
 
-def test_a_deploy_is_pyinfra_s_own(inventory: Path) -> None:
+def test_a_deploy_is_pyinfra_s_own_with_the_owner_s_files_if_any(inventory: Path) -> None:
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     words = [pyinfra, "-y", "--limit", "a", "--limit", "b"]
     config, program = (str(product.OWNER / name) for name in ("config.py", "deploy.py"))
     command = hosts.deploy_command(inventory, ["a", "b"])
     assert command == [*words, "--config", config, str(inventory), program]
-
-
-def test_a_deploy_takes_the_owner_s_own_files_where_there_are_some(inventory: Path) -> None:
-    inventory.with_name("deploy.py").touch()
-    assert hosts.deploy_command(inventory)[-1] == "deploy.py"
-    inventory.with_name("config.py").touch()
-    assert hosts.deploy_command(inventory)[2:4] == ["--config", "config.py"]
-
-
-def test_a_host_without_a_script_of_ours_is_not_deployed_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin", "ssh", "echo 'sh: 1: /data/x.sh: not found' >&2; exit 127")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    for where in (SPARK, Login("@local", ())):
-        assert hosts.ask(where, ["/data/x.sh", "status"]).fault == hosts.NOT_DEPLOYED
-    assert hosts.ask(SPARK, ["sudo", "/data/y.sh"]).fault == ""
-
-
-@pytest.mark.parametrize("words", ["can't open file", "can't find '__main__' module in"])
-def test_a_host_without_our_programs_is_not_deployed_yet(words: str) -> None:
-    err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
-    answer = hosts.answer_of(SPARK, 2, "", err)
-    assert answer.fault.startswith("not deployed yet")
-    assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
+    for name in ("config.py", "deploy.py"):
+        inventory.with_name(name).touch()
+    command = hosts.deploy_command(inventory)
+    assert (command[2:4], command[-1]) == (["--config", "config.py"], "deploy.py")

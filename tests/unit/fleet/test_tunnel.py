@@ -44,28 +44,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_the_hosts_own_port_is_taken_here_where_it_is_free(ssh_arguments: Path) -> None:
+def test_the_hosts_own_port_is_taken_here_if_free_and_an_end_is_told(ssh_arguments: Path) -> None:
     port = free_port()
     with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
         assert connection.urls == (f"http://127.0.0.1:{port}",)
         connection.check()
     assert f"-L 127.0.0.1:{port}:127.0.0.1:{port}" in ssh_arguments.read_text()
-
-
-def test_another_port_is_taken_where_that_one_is_not_free(ssh_arguments: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
             assert connection.urls != (f"http://127.0.0.1:{port}",)
+    with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as connection:
+        assert connection.process is not None
+        connection.process.terminate()
+        connection.process.wait()
+        with pytest.raises(LockstepError, match="spark-1: the tunnel to the host has ended"):
+            connection.check()
 
 
-def test_this_machine_itself_needs_none() -> None:
+def test_this_machine_itself_needs_none_and_one_that_is_refused_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with tunnel(Login("@local", ()), ["http://127.0.0.1:1"]) as connection:
         assert connection.urls == ("http://127.0.0.1:1",)
         connection.check()
-
-
-def test_one_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin", "ssh", "echo administratively prohibited >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     with (
@@ -73,12 +75,3 @@ def test_one_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
         tunnel(SPARK, ["http://127.0.0.1:30001"]),
     ):
         pass
-
-
-def test_one_that_ends_while_it_is_used_says_so(ssh_arguments: Path) -> None:
-    with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as connection:
-        assert connection.process is not None
-        connection.process.terminate()
-        connection.process.wait()
-        with pytest.raises(LockstepError, match="spark-1: the tunnel to the host has ended"):
-            connection.check()

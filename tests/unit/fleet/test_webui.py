@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from a_spark import spark
@@ -13,14 +12,15 @@ from lockstep.fleet.hosts import Host, HostAnswer
 
 PLAN = spark()
 IMAGE = "ghcr.io/open-webui/open-webui@sha256:older"
-IMAGES = {PLAN.name: IMAGE}
-COPY = {"number": 4, "date": "2026-11-23 10:00 UTC", "generation": 3, "chats_since": 2}
+COPY = {"image": IMAGE, "number": 4, "date": "D", "generation": 3, "chats_since": 2}
 
 
-def host(monkeypatch: pytest.MonkeyPatch, answer: Any) -> Host:
-    """A host whose programs give these answers."""
+def fitting(
+    monkeypatch: pytest.MonkeyPatch, answer: HostAnswer, image: str = IMAGE
+) -> list[webui.Fitting]:
+    """The copies for a host whose programs give this answer."""
     monkeypatch.setattr(webui, "ask", lambda *_, **__: answer)
-    return Host(PLAN, {"ssh_hostname": "192.0.2.1"})
+    return webui.fitting([Host(PLAN, {"ssh_hostname": "192.0.2.1"})], {PLAN.name: image})
 
 
 def copies_answer(image: str, *copies: dict[str, object]) -> HostAnswer:
@@ -28,30 +28,17 @@ def copies_answer(image: str, *copies: dict[str, object]) -> HostAnswer:
 
 
 def test_the_newest_copy_of_the_older_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    older = {**COPY, "image": IMAGE, "number": 2}
-    copies = ({**COPY, "image": "another", "number": 5}, {**COPY, "image": IMAGE}, older)
-    (fitting,) = webui.fitting([host(monkeypatch, copies_answer("newer", *copies))], IMAGES)
-    assert (fitting.number, fitting.generation, fitting.image) == (4, 3, IMAGE)
-    assert fitting.loss.startswith("2 chat(s)")
-
-
-def test_a_host_that_has_no_such_copy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = {**COPY, "image": "another"}
-    (fitting,) = webui.fitting([host(monkeypatch, copies_answer("newer", copy))], IMAGES)
-    assert fitting.number is None
-
-
-def test_a_host_that_has_the_same_image_is_of_no_interest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert webui.fitting([host(monkeypatch, copies_answer(IMAGE))], IMAGES) == []
-    assert webui.fitting([host(monkeypatch, copies_answer("newer"))], {PLAN.name: ""}) == []
-
-
-def test_a_host_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    (fitting,) = webui.fitting([host(monkeypatch, HostAnswer(fault="no connection"))], IMAGES)
-    assert fitting.fault == "no connection"
-
-
-def test_chats_that_cannot_be_counted_are_not_said_to_be_none() -> None:
+    copy_of_other, older = {**COPY, "image": "another", "number": 5}, {**COPY, "number": 2}
+    answer = copies_answer("newer", copy_of_other, COPY, older)
+    (copy,) = fitting(monkeypatch, answer)
+    assert (copy.number, copy.generation, copy.image) == (4, 3, IMAGE)
+    assert copy.loss.startswith("2 chat(s)")
+    # Chats that cannot be counted are not said to be none.
     assert "is not in it" in webui.Fitting(Host(PLAN, {}), number=1).loss
+    # A host that has no such copy is named.
+    (copy,) = fitting(monkeypatch, copies_answer("newer", copy_of_other))
+    assert copy.number is None
+    (copy,) = fitting(monkeypatch, HostAnswer(fault="no connection"))
+    assert copy.fault == "no connection"
+    assert fitting(monkeypatch, copies_answer(IMAGE)) == []
+    assert fitting(monkeypatch, copies_answer("newer"), image="") == []

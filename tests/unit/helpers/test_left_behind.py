@@ -47,19 +47,13 @@ def is_running(process: Path) -> bool:
         return False
 
 
-def test_what_a_killed_test_process_has_started_ends() -> None:
+def test_what_a_test_process_has_started_ends_with_it_killed_or_not(monkeypatch) -> None:
     process, paths = start_test_process()
     process.kill()
     process.communicate()
     until(lambda: not any(map(is_running, paths)), "nothing is left")
-
-
-def test_what_is_left_at_its_end_ends_with_it() -> None:
     process, paths = start_test_process()
     process.communicate()
     assert not any(map(is_running, paths))
-
-
-def test_what_may_outlive_it_has_no_mark(monkeypatch) -> None:
     monkeypatch.setenv(left_behind.NAME, "mark")
     assert left_behind.NAME not in left_behind.outside()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
-import pytest
 from a_spark import COMMIT, pins_for, spark, wheel
 
 from lockstep.host.specs import engine_check_hash, engine_spec, missing_engine_parts, weights_spec
@@ -19,10 +20,13 @@ from lockstep.lock.pins import CheckpointPin, FilePin, Pins
 from lockstep.onhost.weights import weights_spec as on_host
 from lockstep.recipes import recipe_file
 
-PLAN = spark()
-PINS = pins_for(PLAN)
-SPEC = engine_spec(PLAN, PINS)
-HOME = SPEC["home"]
+
+def spec_of(**data: object) -> dict[str, Any]:
+    plan = spark(**data)
+    return engine_spec(plan, pins_for(plan))
+
+
+SPEC = spec_of()
 COMPILED = "vllm-0.19.1.dev1+gbbbbbbbbb.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 
 
@@ -70,51 +74,29 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
             },
         },
         "transformers": None,
-        "expected": {
-            "torch": "2.10.0+cu130",
-            "torchvision": "1.0",
-            "mistral-common": "1.0",
-            "transformers": "5.4.0",
-            "flashinfer-python": "1.0",
-            "flashinfer-cubin": "1.0",
-            "flashinfer-jit-cache": "1.0",
-        },
+        "expected": {package["name"]: package["version"] for package in SPEC["packages"]},
         "proxy": {},
         "engine_cuda": "13",
         "waive_kernels": False,
     }
 
 
-def test_failing_kernels_of_the_engine_are_waived_like_any_finding() -> None:
-    plan = spark(waive=("engine-kernel",))
-    assert engine_spec(plan, pins_for(plan))["waive_kernels"]
-
-
-def test_a_released_vllm_is_one_value_of_inventory_data() -> None:
-    plan = spark(engine={"release": "vllm==0.20.2"})
-    spec = engine_spec(plan, pins_for(plan))
-    assert (spec["vllm"], spec["transformers"], spec["built_with"]) == (None, None, [])
-    assert spec["precompiled"] is None
-    assert spec["expected"]["vllm"] == "0.20.2"
-
-
-def test_a_fork_that_compiles_itself_takes_no_compiled_wheel() -> None:
-    plan = spark(engine={"precompiled": False})
-    spec = engine_spec(plan, pins_for(plan))
-    assert (spec["precompiled"], spec["vllm"]["environment"]) == (None, {})
-
-
-def test_a_mirror_gives_the_compiled_wheel_too() -> None:
-    plan = spark(sources={"vllm_wheels": "http://10.0.0.5/wheels/"})
-    url = engine_spec(plan, pins_for(plan))["precompiled"]["url"]
-    assert url.startswith(f"http://10.0.0.5/wheels/{40 * 'b'}/vllm-")
-
-
-def test_mirrors_replace_where_git_sources_come_from() -> None:
-    plan = spark(
-        sources={"git": {"https://github.com/": "git://10.0.0.5/"}}, engine={"transformers": PINNED}
-    )
-    spec = engine_spec(plan, pins_for(plan))
+def test_inventory_data_choose_the_engine_and_its_sources() -> None:
+    # Failing kernels of the engine are waived like any finding.
+    assert spec_of(waive=("engine-kernel",))["waive_kernels"]
+    release = spec_of(engine={"release": "vllm==0.20.2"})
+    assert (release["vllm"], release["transformers"], release["built_with"]) == (None, None, [])
+    assert (release["precompiled"], release["expected"]["vllm"]) == (None, "0.20.2")
+    # A fork that compiles itself takes no compiled wheel.
+    compiling_fork = spec_of(engine={"precompiled": False})
+    assert (compiling_fork["precompiled"], compiling_fork["vllm"]["environment"]) == (None, {})
+    mirrors = {
+        "vllm_wheels": "http://10.0.0.5/wheels/",
+        "git": {"https://github.com/": "git://10.0.0.5/"},
+    }
+    spec = spec_of(sources=mirrors, engine={"transformers": PINNED})
+    url = f"http://10.0.0.5/wheels/{40 * 'b'}/vllm-"
+    assert spec["precompiled"]["url"].startswith(url)
     assert spec["vllm"]["git"] == "git://10.0.0.5/juliendenize/vllm.git"
     assert spec["transformers"] == {
         "git": "git://10.0.0.5/huggingface/transformers.git",
@@ -123,24 +105,25 @@ def test_mirrors_replace_where_git_sources_come_from() -> None:
     }
 
 
-def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
+def test_the_engine_is_asked_about_its_own_recipes_with_the_files_that_it_will_have() -> None:
     # Of a model of its own, and of the fallback of one whose engine is in an image.
     recipes = SPEC["recipes"]
     assert [recipe["name"] for recipe in recipes] == ["mistral-small-4-119b-nvfp4-vllm-fork"] * 2
     assert all(recipe["argv"][:2] == ["vllm", "serve"] for recipe in recipes)
-
-
-def test_the_engine_is_asked_about_the_checkpoint_by_the_files_that_it_will_have() -> None:
-    recipe = SPEC["recipes"][0]
     model = "models--mistralai--Mistral-Small-4-119B-2603-NVFP4"
     folder = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
-    assert recipe["checkpoint"] == [{"folder": folder, "files": ["model.safetensors"]}]
+    assert recipes[0]["checkpoint"] == [{"folder": folder, "files": ["model.safetensors"]}]
+    # The record of a check counts only for the same question.
+    changed_spec = copy.deepcopy(SPEC)
+    assert engine_check_hash(SPEC) == engine_check_hash(changed_spec)
+    changed_spec["recipes"][0]["argv"].append("--enforce-eager")
+    assert engine_check_hash(SPEC) != engine_check_hash(changed_spec)
+    assert engine_check_hash(SPEC) != engine_check_hash({**BOTH, "engine_cuda": None})
 
 
 PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'd'}"
 # A finished environment with a commit of transformers, as the reader sees it.
-PLAN_OF_BOTH = spark(engine={"transformers": PINNED})
-BOTH = engine_spec(PLAN_OF_BOTH, pins_for(PLAN_OF_BOTH))
+BOTH = spec_of(engine={"transformers": PINNED})
 WHOLE: dict[str, Any] = {
     "environment": {
         "python": "3.12",
@@ -157,19 +140,14 @@ WHOLE: dict[str, Any] = {
     "commits": {"vllm": COMMIT, "transformers": 40 * "d"},
     "unfinished": False,
 }
-EMPTY: dict[str, Any] = {
-    "environment": {"python": None, "distributions": {}, "origins": {}},
-    "commits": {"vllm": None, "transformers": None},
-    "unfinished": False,
-}
 
 
-def test_a_whole_environment_lacks_nothing() -> None:
+def test_a_whole_environment_lacks_nothing_and_a_wiped_host_every_stage() -> None:
     assert missing_engine_parts(BOTH, WHOLE) == {}
-
-
-def test_a_wiped_host_lacks_every_stage() -> None:
-    assert missing_engine_parts(BOTH, EMPTY) == {
+    environment = {"python": None, "distributions": {}, "origins": {}}
+    commits = {"vllm": None, "transformers": None}
+    wiped_host = {"environment": environment, "commits": commits, "unfinished": False}
+    assert missing_engine_parts(BOTH, wiped_host) == {
         "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
         "flashinfer": ["flashinfer-cubin 1.0", "flashinfer-jit-cache 1.0", "flashinfer-python 1.0"],
         "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at dddddddddddd"],
@@ -177,51 +155,35 @@ def test_a_wiped_host_lacks_every_stage() -> None:
 
 
 REMOVED = object()
+VLLM, TRANSFORMERS = ["vllm at cccccccccccc"], ["transformers at dddddddddddd"]
 DRIFTS = [
-    (("environment", "python"), "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
+    ("environment python", "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
     # PyPI's torch 2.10 for aarch64, a build without CUDA.
-    (("environment", "distributions", "torch"), "2.10.0+cpu", {"pytorch": ["torch 2.10.0+cu130"]}),
-    (("environment", "distributions", "torch"), "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
-    (("environment", "distributions", "torchvision"), REMOVED, {"pytorch": ["torchvision 1.0"]}),
-    (("environment", "distributions", "mistral-common"), "0.9", {"vllm": ["mistral-common 1.0"]}),
-    (
-        ("environment", "distributions", "flashinfer-cubin"),
-        "0.9",
-        {"flashinfer": ["flashinfer-cubin 1.0"]},
-    ),
+    ("environment distributions torch", "2.10.0+cpu", {"pytorch": ["torch 2.10.0+cu130"]}),
+    ("environment distributions torch", "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
+    ("environment distributions torchvision", REMOVED, {"pytorch": ["torchvision 1.0"]}),
+    ("environment distributions mistral-common", "0.9", {"vllm": ["mistral-common 1.0"]}),
     # Another's work in our environment.
-    (("environment", "distributions", "left-pad"), "1.0", {"vllm": ["no left-pad"]}),
-    (("commits", "vllm"), 40 * "a", {"vllm": ["vllm at cccccccccccc"]}),
-    (("commits", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
+    ("environment distributions left-pad", "1.0", {"vllm": ["no left-pad"]}),
+    ("commits vllm", 40 * "a", {"vllm": VLLM}),
+    ("commits transformers", None, {"vllm": TRANSFORMERS}),
     # Checked out, but the installation was cut off.
-    (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
-    (("unfinished",), True, {"pytorch": ["the venv, whose last installation was cut off"]}),
+    ("environment origins vllm", REMOVED, {"vllm": VLLM}),
+    ("unfinished", True, {"pytorch": ["the venv, whose last installation was cut off"]}),
     # A release from the index lies over the fork.
-    (("environment", "origins", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
+    ("environment origins transformers", None, {"vllm": TRANSFORMERS}),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "missing"), DRIFTS)
-def test_each_kind_of_drift_is_seen(
-    path: tuple[str, ...], value: object, missing: dict[str, list[str]]
-) -> None:
-    state = copy.deepcopy(WHOLE)
-    place = state
-    for key in path[:-1]:
-        place = place[key]
-    if value is REMOVED:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
-    assert missing_engine_parts(BOTH, state) == missing
-
-
-def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
-    changed_spec = copy.deepcopy(SPEC)
-    changed_spec["recipes"][0]["argv"].append("--enforce-eager")
-    assert engine_check_hash(SPEC) == engine_check_hash(copy.deepcopy(SPEC))
-    assert engine_check_hash(SPEC) != engine_check_hash(changed_spec)
-    assert engine_check_hash(SPEC) != engine_check_hash({**BOTH, "engine_cuda": None})
+def test_each_kind_of_drift_is_seen() -> None:
+    for path, value, missing in DRIFTS:
+        state = copy.deepcopy(WHOLE)
+        *folders, key = path.split()
+        place = reduce(getitem, folders, state)
+        place[key] = value
+        if value is REMOVED:
+            del place[key]
+        assert missing_engine_parts(BOTH, state) == missing
 
 
 FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
@@ -260,7 +222,7 @@ BORROWING = (
 )
 
 
-def test_a_model_and_its_draft_are_fetched() -> None:
+def test_a_model_and_its_draft_are_fetched_and_no_borrowed_file_is_lost() -> None:
     assert [item["model"] for item in repositories(DRAFTED)] == ["org/main", "org/draft"]
     assert repositories(DRAFTED)[1] == {
         "model": "org/draft",
@@ -271,31 +233,17 @@ def test_a_model_and_its_draft_are_fetched() -> None:
         ],
         "refs": ["main"],
     }
-
-
-BORROWED = {
-    "model": "org/base",
-    "revision": COMMIT,
-    "files": [{"path": "config.json", "size": 5, "sha256": 64 * "e"}],
-}
+    # One that lies on the host is not fetched.
+    text = "model: /srv/models/mine\ncontainer: a/b\ndefaults: {port: 1}\n"
+    assert repositories(text) == []
+    for order in ((DRAFTED, BORROWING), (BORROWING, DRAFTED), (BORROWING, ANOTHERS_DRAFT)):
+        entries = {item["model"]: item for item in repositories(*order)}
+        assert len(entries) == 2
+        files = [{"path": "config.json", "size": 5, "sha256": 64 * "e"}]
+        borrow = {"model": "org/base", "revision": COMMIT, "files": files}
+        assert entries["org/main"]["borrow"] == [borrow]
 
 
 ANOTHERS_DRAFT = (
     "model: org/other\ncontainer: a/b\ndefaults: {port: 3}\nlockstep: {draft: {model: org/main}}\n"
 )
-
-
-@pytest.mark.parametrize(
-    "order", [(DRAFTED, BORROWING), (BORROWING, DRAFTED), (BORROWING, ANOTHERS_DRAFT)]
-)
-def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model(
-    order: tuple[str, str],
-) -> None:
-    entries = {item["model"]: item for item in repositories(*order)}
-    assert len(entries) == 2
-    assert entries["org/main"]["borrow"] == [BORROWED]
-
-
-def test_a_model_that_lies_on_the_host_is_not_fetched() -> None:
-    text = "model: /srv/models/mine\ncontainer: a/b\ndefaults: {port: 1}\n"
-    assert repositories(text) == []

@@ -36,12 +36,15 @@ def run(inventory: Path, program: str, *words: str) -> Result:
     return CliRunner().invoke(main, ["client", program, "-i", str(inventory), *words])
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_no_key_is_printed(inventory: Path, program: str) -> None:
-    result = run(inventory, program, "--key-file", str(inventory.parent / "anna.key"))
-    assert result.exit_code == 0, result.output
-    assert KEY not in result.output
-    assert str(inventory.parent / "anna.key") in result.output
+def test_no_key_is_printed_and_who_reads_no_file_is_told_the_line(inventory: Path) -> None:
+    key = inventory.parent / "anna.key"
+    results = {name: run(inventory, name, "--key-file", str(key)) for name in PROGRAMS}
+    for result in results.values():
+        assert result.exit_code == 0, result.output
+        assert KEY not in result.output and str(key) in result.output
+    assert f'First: export OPENAI_API_KEY="$(cat {key})"' in results["aider"].stderr
+    assert results["aider"].stdout.startswith("# ~/.aider.conf.yml\nmodel: openai/auto\n")
+    assert "\n# ~/.aider.model.metadata.json\n{\n" in results["aider"].stdout
 
 
 def test_standard_output_is_the_file_alone(inventory: Path) -> None:
@@ -52,9 +55,7 @@ def test_standard_output_is_the_file_alone(inventory: Path) -> None:
         "LOCKSTEP_KEY: any text; this listener needs no key.",
         "It goes to ~/.config/opencode/opencode.json.",
     ]
-
-
-def test_a_host_that_is_open_needs_a_key_and_its_authority(inventory: Path) -> None:
+    # A host that is open needs a key and its authority.
     result = run(inventory, "codex", "--host", "spark-2.local")
     base = tomllib.loads(result.stdout)["model_providers"]["lockstep"]["base_url"]
     assert base == "https://spark-2.local:8443/v1"
@@ -65,28 +66,15 @@ def test_a_host_that_is_open_needs_a_key_and_its_authority(inventory: Path) -> N
     ]
 
 
-def test_who_reads_no_file_is_told_the_line(inventory: Path) -> None:
-    key = inventory.parent / "anna.key"
-    result = run(inventory, "aider", "--key-file", str(key))
-    assert f'First: export OPENAI_API_KEY="$(cat {key})"' in result.stderr
-    assert result.stdout.startswith("# ~/.aider.conf.yml\nmodel: openai/auto\n")
-    assert "\n# ~/.aider.model.metadata.json\n{\n" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_a_model_or_a_key_that_is_not_there_is_wrong_use(inventory: Path) -> None:
+    for words, message in (
         (("--model", "gpt-5"), "no such model; found gpt-5; allowed: auto, qwen, mistral"),
         (("--key-file", "/nowhere"), "'/nowhere' does not exist"),
-    ],
-)
-def test_wrong_use(inventory: Path, words: tuple[str, ...], message: str) -> None:
-    result = run(inventory, "claude", *words)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
-
-
-def test_a_member_that_does_not_answer_offers_nothing(inventory: Path) -> None:
+    ):
+        result = run(inventory, "claude", *words)
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())
+    # A member of a cluster that does not answer offers nothing.
     write_inventory(inventory.parent, PAIR)
     assert json.loads(run(inventory, "claude", "--host", "spark-1.local").stdout)
     result = run(inventory, "claude", "--host", "spark-2.local")
@@ -122,36 +110,23 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalServer]:
         yield server
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "message"),
-    [
-        (
-            "opencode",
-            0,
-            "works, evened out: same_role mistral on spark-2.local: 1 work evened out",
-        ),
-        ("roocode", 1, "refused: 400: no tools mistral on spark-2.local: 1 refused"),
-        ("LiteLLM", 2, "could not tell: 429: busy mistral on spark-2.local: 1 could not be told"),
-        ("emacs", 2, "no such program; found emacs; allowed: Open WebUI, Claude Code, Codex"),
-    ],
-)
-def test_a_check_says_what_works_and_ends_so(
-    inventory: Path, gateway: LocalServer, name: str, code: int, message: str
-) -> None:
+def test_a_check_says_what_works_and_ends_so(inventory: Path, gateway: LocalServer) -> None:
     key = str(inventory.parent / "anna.key")
-    result = run(inventory, "check", name, "--host", "spark-2.local", "--key-file", key)
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.output.split())
-    assert {request.headers["Authorization"] for request in gateway.requests} <= {f"Bearer {KEY}"}
-
-
-def test_a_check_tells_programs_the_same(inventory: Path, gateway: LocalServer) -> None:
-    result = run(inventory, "check", "--json", "--host", "spark-2.local")
+    words = ("--host", "spark-2.local", "--key-file", key)
+    for name, code, message in (
+        ("opencode", 0, "works, evened out: same_role {}: 1 work evened out"),
+        ("roocode", 1, "refused: 400: no tools {}: 1 refused"),
+        ("LiteLLM", 2, "could not tell: 429: busy {}: 1 could not be told"),
+        ("emacs", 2, "no such program; found emacs; allowed: Open WebUI, Claude Code, Codex"),
+    ):
+        result = run(inventory, "check", name, *words)
+        assert result.exit_code == code, result.output
+        assert message.format("mistral on spark-2.local") in " ".join(result.output.split())
+    assert {request.headers["Authorization"] for request in gateway.requests} == {f"Bearer {KEY}"}
+    result = run(inventory, "check", "--json", *words)
     assert result.exit_code == 2
     document = json.loads(result.stdout)
     assert (document["host"], document["model"]) == ("spark-2.local", "mistral")
-    outcomes = {
-        row["program"]: (row["outcome"], row["evened_shapes"]) for row in document["shapes"]
-    }
-    assert outcomes["opencode"] == ("evened", ["same_role"])
-    assert (document["shapes"][0]["program"], outcomes["Roo Code"][0]) == ("Open WebUI", "refused")
+    rows = {row["program"]: (row["outcome"], row["evened_shapes"]) for row in document["shapes"]}
+    assert rows["opencode"] == ("evened", ["same_role"])
+    assert (document["shapes"][0]["program"], rows["Roo Code"][0]) == ("Open WebUI", "refused")

@@ -22,8 +22,6 @@ from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import Tunnel
 
 GATEWAY: dict[str, Any] = {"gateway": {"bind": "0.0.0.0", "tls": "own"}}
-OPEN: dict[str, Any] = {**GATEWAY, "webui": {"bind": "0.0.0.0"}}
-TRUST = "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)"
 
 
 def run(folder: Path, *words: str, **more: Any) -> Result:
@@ -52,9 +50,7 @@ def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return requests
 
 
-def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
-    tmp_path: Path, tunnels: list[Any]
-) -> None:
+def test_loopback_ports_are_brought_here_until_ctrl_c(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
@@ -74,16 +70,13 @@ def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
     assert tunnels == [("spark-1", urls, True), ("spark-2", urls, True)]
 
 
-def test_print_opens_nothing_and_says_how(tmp_path: Path, tunnels: list[Any]) -> None:
+def test_what_others_reach_or_print_opens_nothing(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path, "--print", "--limit", "spark-1")
     assert result.exit_code == 0 and tunnels == []
     assert result.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
     last = f"  page and chat only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py` "
     assert result.output.splitlines()[5] == last + "brings them here"
-
-
-def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, tunnels: list[Any]) -> None:
-    result = run(tmp_path, "--limit", "spark-1", **OPEN)
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "0.0.0.0"})
     assert result.exit_code == 0 and tunnels == []
     assert result.output.splitlines() == [
         "spark-1",
@@ -92,11 +85,18 @@ def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, tunnels: list
         "  API   https://spark-1:8443/v1",
         f"  key   `lockstep key add NAME -i {tmp_path}/sparks.py` makes one for a person, and "
         "shows it once",
-        TRUST,
+        "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)",
     ]
+    # The page stays where it is beside a chat that they do not reach.
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY)
+    assert result.output.splitlines()[1:3] == [
+        "  page  https://spark-1:8443",
+        "  chat  http://127.0.0.1:8080",
+    ]
+    assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]
 
 
-def test_one_that_cannot_be_reached_does_not_keep_the_other(
+def test_a_spark_that_is_not_reached_or_not_deployed_to_keeps_no_other(
     tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     through = module.tunnel
@@ -111,12 +111,8 @@ def test_one_that_cannot_be_reached_does_not_keep_the_other(
     assert result.exit_code == 2
     assert result.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
     assert result.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in result.stdout
-
-
-def test_one_that_nobody_deployed_to_is_not_offered(
-    tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
     faults = {"spark-1": NOT_DEPLOYED, "spark-2": ""}
+    monkeypatch.setattr(module, "tunnel", through)
     monkeypatch.setattr(module, "_answers", lambda _: False)
     monkeypatch.setattr(
         module, "ask", lambda where, *_, **__: HostAnswer(0, fault=faults[where.name])
@@ -141,14 +137,3 @@ def test_only_an_answer_counts_as_one() -> None:
         threading.Thread(target=server.handle_request, daemon=True).start()
         assert not module._answers(url)
     assert not module._answers(url) and not module._answers(url.replace("http", "https"))
-
-
-def test_a_page_that_others_reach_stays_where_it_is_beside_a_chat_that_they_do_not(
-    tmp_path: Path, tunnels: list[Any]
-) -> None:
-    result = run(tmp_path, "--limit", "spark-1", **GATEWAY)
-    assert result.output.splitlines()[1:3] == [
-        "  page  https://spark-1:8443",
-        "  chat  http://127.0.0.1:8080",
-    ]
-    assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]

@@ -35,7 +35,11 @@ def test_each_receiver_that_took_the_message_is_named(inventory: Path) -> None:
     assert "secret-topic" not in command
 
 
-def test_one_that_did_not_is_a_finding_with_a_remedy(inventory: Path) -> None:
+def test_a_receiver_or_a_spark_that_fails_is_named_with_a_remedy(inventory: Path) -> None:
+    result = run(inventory, "exit 1", "spark-2.local")
+    assert result.exit_code == 2
+    assert "nobody is told of alerts; found spark-2.local" in " ".join(result.output.split())
+    assert not (inventory.parent / "bin/asked").exists()
     answer = '{"1-ntfy": "it did not take the message", "2-webhook": ""}'
     result = run(inventory, f"echo '{answer}'; exit 1")
     assert result.exit_code == 1
@@ -43,16 +47,6 @@ def test_one_that_did_not_is_a_finding_with_a_remedy(inventory: Path) -> None:
     assert "→ on spark-1.local: journalctl -u lockstep-alertmanager.service" in result.output
     data = json.loads(run(inventory, f"echo '{answer}'", "--json").output)
     assert data["spark-1.local"]["receivers"]["2-webhook"] == ""
-
-
-def test_a_spark_without_an_answer_cannot_be_told(inventory: Path) -> None:
     result = run(inventory, "echo 'Alertmanager at port 9093: refused' >&2; exit 2")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "spark-1.local: Alertmanager at port 9093: refused" in result.stderr
-
-
-def test_a_spark_that_tells_nobody_is_wrong_use(inventory: Path) -> None:
-    result = run(inventory, "exit 1", "spark-2.local")
-    assert result.exit_code == 2
-    assert "nobody is told of alerts; found spark-2.local" in " ".join(result.output.split())
-    assert not (inventory.parent / "bin/asked").exists()

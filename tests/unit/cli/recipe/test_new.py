@@ -30,7 +30,6 @@ from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe, load
 
 GB = 10**9
-# The command has the name of its module.
 #: Qwen3.6-35B-A3B as its configuration has it, which the catalogue knows as qwen3_5_moe.
 MOE: dict[str, Any] = {
     "model_type": "qwen3_5_moe",
@@ -181,22 +180,26 @@ def checked_recipe(name: str) -> Recipe:
     return load(path)
 
 
+def option(recipe: Recipe, name: str) -> str:
+    argv = serve_command(recipe)
+    return argv[argv.index(name) + 1]
+
+
 def nothing_written() -> bool:
     return not list(Path().rglob("*.yaml"))
 
 
 def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
-    commit = hub.add(
-        "org/Dense-27B", DENSE, {"model-1.safetensors": 27 * GB, "model-2.safetensors": 27 * GB}
-    )
+    weights = {"model-1.safetensors": 27 * GB, "model-2.safetensors": 27 * GB}
+    commit = hub.add("org/Dense-27B", DENSE, weights)
     output = run("new", "org/Dense-27B")
     recipe = checked_recipe("dense-27b")
     argv = serve_command(recipe)
     text = recipe.path.read_text(encoding="utf-8")
     assert (recipe.model, recipe.model_revision) == ("org/Dense-27B", commit)
     assert recipe.container == catalogue.load().recipes["qwen3.8-27b-nvfp4-vllm-dflash2"].container
-    assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_xml"
-    assert argv[argv.index("--reasoning-parser") + 1] == "qwen3"
+    assert option(recipe, "--tool-call-parser") == "qwen3_xml"
+    assert option(recipe, "--reasoning-parser") == "qwen3"
     assert "--enable-auto-tool-choice" in argv
     assert "# Of recipe qwen3.8-27b-nvfp4-vllm-dflash2, whose weights are stored otherwise." in text
     assert (recipe.lockstep.moe, "--moe-backend" in argv) == (False, False)
@@ -210,58 +213,45 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
     assert recipe.metadata["model_dtype"] == "float16"
 
 
-def test_a_mixture_in_nvfp4_gets_the_freeze_guard(hub: Hub) -> None:
+def test_a_mixture_gets_the_freeze_guard_of_its_quantisation_and_its_own_figures(hub: Hub) -> None:
+    hub.add("org/MoE", {**MOE, "quantization_config": None}, {"model.safetensors": 72 * GB})
+    run("new", "org/MoE")
+    assert option(checked_recipe("moe"), "--moe-backend") == "triton"
     hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
     output = run("new", "org/MoE-NVFP4")
     recipe = checked_recipe("moe-nvfp4")
-    argv = serve_command(recipe)
-    assert argv[argv.index("--moe-backend") + 1] == "marlin"
-    assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
+    assert option(recipe, "--moe-backend") == "marlin"
+    assert option(recipe, "--tool-call-parser") == "qwen3_coder"
     assert "guard --moe-backend marlin" in output
     assert "family as recipe qwen3.6-35b-a3b-nvfp4-nvidia " in output
-    assert recipe.lockstep.moe is True
-    assert recipe.lockstep.licence == "Apache-2.0"
-
-
-def test_a_mixture_that_is_not_quantised_gets_the_other_guard(hub: Hub) -> None:
-    hub.add("org/MoE", {**MOE, "quantization_config": None}, {"model.safetensors": 72 * GB})
-    run("new", "org/MoE")
-    argv = serve_command(checked_recipe("moe"))
-    assert argv[argv.index("--moe-backend") + 1] == "triton"
-
-
-def test_model_data_stands_in_the_file_and_decides_the_fit(hub: Hub) -> None:
-    hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
-    run("new", "org/MoE-NVFP4")
-    recipe = checked_recipe("moe-nvfp4")
+    assert (recipe.lockstep.moe, recipe.lockstep.licence) == (True, "Apache-2.0")
+    assert recipe.defaults["host"] == "127.0.0.1"
     own = recipe.lockstep.checkpoint
     assert own is not None and own.weights_gb is not None and own.architecture is not None
     assert (own.weights_gb.value, own.quantisation) == (24, "nvfp4")
     assert own.architecture.context == 262144
-    assert recipe.defaults["host"] == "127.0.0.1"
     kinds = {group.kind: group.count for group in own.architecture.layers}
     assert kinds == {"recurrent": 30, "full": 10}
+    # They decide the fit.
     text = recipe.path.read_text(encoding="utf-8").replace("value: 24,", "value: 240,")
     recipe.path.write_text(text, encoding="utf-8")
     assert "fit-none" in run("check", str(recipe.path), code=1)
 
 
-def test_weights_that_the_catalogue_knows_are_not_described_again(hub: Hub) -> None:
+def test_figures_and_vision_that_the_catalogue_knows_are_its_own(hub: Hub) -> None:
     hub.add("RedHatAI/Qwen3.6-35B-A3B-NVFP4", MOE, {"model-1.safetensors": 25 * GB})
     run("new", "RedHatAI/Qwen3.6-35B-A3B-NVFP4", "--name", "mine")
     recipe = checked_recipe("mine")
     assert recipe.lockstep.checkpoint is None
     assert "qwen3.6-35b-a3b-nvfp4-mtp-k2" in recipe.path.read_text(encoding="utf-8")
-
-
-def test_what_the_catalogue_says_of_vision_is_not_contradicted(hub: Hub) -> None:
-    name = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
-    hub.add(name, MOE, {"model-1.safetensors": 24 * GB}, tensors=("model.visual.blocks.0.weight",))
-    run("new", name, "--name", "mine")
-    assert checked_recipe("mine").lockstep.vision is False
-    hub.add("org/seeing", MOE, {"model-1.safetensors": 24 * GB}, tensors=("visual.blocks.0.w",))
-    run("new", "org/seeing")
-    assert checked_recipe("seeing").lockstep.vision is True
+    blind = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+    for name, repository, tensor, sees in (
+        ("blind", blind, "model.visual.blocks.0.weight", False),
+        ("seeing", "org/seeing", "visual.blocks.0.w", True),
+    ):
+        hub.add(repository, MOE, {"model-1.safetensors": 24 * GB}, tensors=(tensor,))
+        run("new", repository, "--name", name)
+        assert checked_recipe(name).lockstep.vision is sees
 
 
 def test_a_family_without_an_image_runs_in_the_venv_with_its_variables(hub: Hub) -> None:
@@ -271,11 +261,10 @@ def test_a_family_without_an_image_runs_in_the_venv_with_its_variables(hub: Hub)
     hub.add(name, None, {"model-1.safetensors": 70 * GB}, **{"params.json": json.dumps(params)})
     run("new", name)
     recipe = checked_recipe("mistral-small-4-119b-2603-nvfp4")
-    argv = serve_command(recipe)
     assert not recipe.in_container
     assert recipe.env["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
-    assert argv[argv.index("--attention-backend") + 1] == "TRITON_MLA"
-    assert argv[argv.index("--moe-backend") + 1] == "marlin"
+    assert option(recipe, "--attention-backend") == "TRITON_MLA"
+    assert option(recipe, "--moe-backend") == "marlin"
 
 
 def test_gguf_of_one_quantisation(hub: Hub) -> None:
@@ -296,29 +285,14 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
     assert recipe.model == "org/x-GGUF:Q4_K_M"
     assert (recipe.runtime, recipe.lockstep.vision) == ("llama-cpp", True)
     assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
-    assert "--ctx-size 40960" in " ".join(serve_command(recipe))
+    assert option(recipe, "--ctx-size") == "40960"
     assert "weights 6.0 GB, gguf" in output and "unknown" not in output
     own = recipe.lockstep.checkpoint
     assert own is not None and own.architecture is not None
     assert own.architecture.layers[0].kv_heads == 8
 
 
-def test_gguf_of_unknown_layers_gets_a_short_context(hub: Hub) -> None:
-    hub.add("org/x-GGUF", None, GGUF)
-    output = run("new", "org/x-GGUF:UD-IQ2_M")
-    recipe = checked_recipe("x-gguf-ud-iq2-m")
-    assert recipe.defaults["max_model_len"] == 8192
-    assert "unknown: the memory of a context" in output and "weights 3.0 GB" in output
-
-
-def test_gguf_without_one_of_its_parts_is_refused_and_names_it(hub: Hub) -> None:
-    missing = "UD-IQ2_M/x-UD-IQ2_M-00001-of-00002.gguf"
-    hub.add("org/x-GGUF", None, {name: size for name, size in GGUF.items() if name != missing})
-    output = run("new", "org/x-GGUF:UD-IQ2_M", code=2)
-    assert f"a part of UD-IQ2_M is not in the repository; found no {missing}" in output
-
-
-def test_gguf_of_several_quantisations_names_them(hub: Hub) -> None:
+def test_gguf_needs_one_whole_quantisation_and_unknown_layers_a_short_context(hub: Hub) -> None:
     hub.add("org/x-GGUF", None, GGUF)
     output = run("new", "org/x-GGUF", code=2)
     assert "one quantisation is needed; found 3 of them" in output
@@ -326,23 +300,24 @@ def test_gguf_of_several_quantisations_names_them(hub: Hub) -> None:
     assert "such as org/x-GGUF:Q4_K_M" in output
     assert "no such quantisation; found Q2_K" in run("new", "org/x-GGUF:Q2_K", code=2)
     assert "--engine llamacpp" in run("new", "org/x-GGUF", "--engine", "vllm", code=2)
+    lost_part = "UD-IQ2_M/x-UD-IQ2_M-00001-of-00002.gguf"
+    hub.add("org/y-GGUF", None, {name: size for name, size in GGUF.items() if name != lost_part})
+    output = run("new", "org/y-GGUF:UD-IQ2_M", code=2)
+    assert f"a part of UD-IQ2_M is not in the repository; found no {lost_part}" in output
     assert nothing_written()
+    output = run("new", "org/x-GGUF:UD-IQ2_M")
+    assert checked_recipe("x-gguf-ud-iq2-m").defaults["max_model_len"] == 8192
+    assert "unknown: the memory of a context" in output and "weights 3.0 GB" in output
 
 
-def test_of_an_unknown_family_no_parser_is_guessed(hub: Hub) -> None:
-    hub.add("org/Strange", STRANGE, {"model.safetensors": 2 * GB}, **{"chat_template.jinja": ""})
-    output = run("new", "org/Strange")
-    argv = serve_command(checked_recipe("strange"))
-    assert not [word for word in argv if "parser" in word or "tool" in word]
-    assert "unknown: its family (model_type: zebra) on this engine. Add tool_call_parser" in output
-    assert "unknown: how it is talked to: it has no chat template" in output
-
-
-def test_unknown_shapes_are_said_with_what_to_do(hub: Hub) -> None:
+def test_nothing_is_guessed_of_an_unknown_family_with_unknown_layers(hub: Hub) -> None:
     config = {**STRANGE, "layer_types": ["stripes"] * 12}
-    hub.add("org/Strange", config, {"model.safetensors": 2 * GB})
+    hub.add("org/Strange", config, {"model.safetensors": 2 * GB}, **{"chat_template.jinja": ""})
     output = run("new", "org/Strange")
     recipe = checked_recipe("strange")
+    assert not [word for word in serve_command(recipe) if "parser" in word or "tool" in word]
+    assert "unknown: its family (model_type: zebra) on this engine. Add tool_call_parser" in output
+    assert "unknown: how it is talked to: it has no chat template" in output
     assert "the memory of a context (unknown layer type: stripes). Set max_model_len" in output
     assert "max_model_len" not in recipe.defaults
     # As much as the memory gate admits of so little that is known.
@@ -351,17 +326,15 @@ def test_unknown_shapes_are_said_with_what_to_do(hub: Hub) -> None:
 
 def test_a_family_of_another_engine_is_named(hub: Hub) -> None:
     hub.add("org/Dense", DENSE, {"model.safetensors": 20 * GB})
-    gemma = {**STRANGE, "model_type": "gemma4"}
-    hub.add("org/Gemma", gemma, {"model.safetensors": 20 * GB})
     run("new", "org/Dense", "--engine", "sglang")
-    argv = serve_command(checked_recipe("dense"))
-    assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
-    assert "--enable-metrics" in argv
+    recipe = checked_recipe("dense")
+    assert option(recipe, "--tool-call-parser") == "qwen3_coder"
+    assert "--enable-metrics" in serve_command(recipe)
     # Transient allocations stand beside SGLang's share: no more than the catalogue's recipes give.
-    assert float(argv[argv.index("--mem-fraction-static") + 1]) <= 0.72
-    assert "The catalogue knows it on vLLM: --engine vllm." in run(
-        "new", "org/Gemma", "--engine", "sglang"
-    )
+    assert float(option(recipe, "--mem-fraction-static")) <= 0.72
+    hub.add("org/Gemma", {**STRANGE, "model_type": "gemma4"}, {"model.safetensors": 20 * GB})
+    output = run("new", "org/Gemma", "--engine", "sglang")
+    assert "The catalogue knows it on vLLM: --engine vllm." in output
 
 
 def test_shapes_that_a_template_refuses_are_told_to_the_gateway(hub: Hub) -> None:
@@ -371,11 +344,17 @@ def test_shapes_that_a_template_refuses_are_told_to_the_gateway(hub: Hub) -> Non
     )
     hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"chat_template.jinja": template})
     run("new", "org/a")
-    shapes = ("same_role", "user_after_tool")
-    assert checked_recipe("a").lockstep.refused_shapes == shapes
+    assert checked_recipe("a").lockstep.refused_shapes == ("same_role", "user_after_tool")
 
 
-def test_a_model_of_several_sparks_says_how_many(hub: Hub) -> None:
+def test_a_model_of_several_sparks_says_how_many_and_one_of_too_many_is_refused(hub: Hub) -> None:
+    hub.add("org/Huge", MOE, {"model-1.safetensors": 2000 * GB})
+    output = run("new", "org/Huge", code=1)
+    assert "2000.0 GB (1862.6 GiB) of weights do not fit. Nothing was written." in output
+    assert "Eight Sparks do not hold it either." in output
+    hub.add("org/Huge-GGUF", None, {"x-Q8_0.gguf": 300 * GB})
+    assert "llama.cpp serves a model on one host alone" in run("new", "org/Huge-GGUF", code=1)
+    assert nothing_written()
     hub.add("org/Big", MOE, {"model-1.safetensors": 224 * GB})
     output = run("new", "org/Big")
     recipe = checked_recipe("big")
@@ -384,83 +363,42 @@ def test_a_model_of_several_sparks_says_how_many(hub: Hub) -> None:
     assert recipe.defaults["tensor_parallel"] == 4
 
 
-def test_a_model_that_fits_no_number_of_sparks_is_refused_with_figures(hub: Hub) -> None:
-    hub.add("org/Huge", MOE, {"model-1.safetensors": 2000 * GB})
-    output = run("new", "org/Huge", code=1)
-    assert "2000.0 GB (1862.6 GiB) of weights do not fit. Nothing was written." in output
-    assert "Eight Sparks do not hold it either." in output
-    hub.add("org/Huge-GGUF", None, {"x-Q8_0.gguf": 300 * GB})
-    assert "llama.cpp serves a model on one host alone" in run("new", "org/Huge-GGUF", code=1)
-    assert nothing_written()
-
-
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("org/none", "the hub shows no such repository without a token; found HTTP 401"),
-        ("org/gated", "accept it there, then set HF_TOKEN to a token of http"),
-        ("org/empty", "the repository holds no weights; found 3 files"),
-        ("org/adapter", "the repository is an adapter; found no config.json"),
-        ("org/x@nowhere", "the repository has no revision 'nowhere'"),
-        ("nothing", "this is no repository of the hub; found nothing"),
-        ("../../etc", "this is no repository of the hub"),
-    ],
-)
-def test_what_cannot_be_read_is_one_sentence(hub: Hub, name: str, part: str) -> None:
+def test_what_cannot_be_read_is_one_sentence(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/gated", STRANGE, {"model.safetensors": GB}, is_gated=True)
     hub.add("org/empty", STRANGE, {})
     adapter = {"adapter_model.safetensors": GB}
     hub.add("org/adapter", None, adapter, **{"adapter_config.json": "{}"})
     hub.add("org/x", STRANGE, {"model.safetensors": GB})
-    assert part in run("new", name, code=2)
-    assert nothing_written()
-
-
-def test_a_gated_repository_is_read_with_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, is_gated=True)
+    messages = {
+        "org/none": "the hub shows no such repository without a token; found HTTP 401",
+        "org/gated": "accept it there, then set HF_TOKEN to a token of http",
+        "org/empty": "the repository holds no weights; found 3 files",
+        "org/adapter": "the repository is an adapter; found no config.json",
+        "org/x@nowhere": "the repository has no revision 'nowhere'",
+        "nothing": "this is no repository of the hub; found nothing",
+        "../../etc": "this is no repository of the hub",
+    }
+    for name, message in messages.items():
+        assert message in run("new", name, code=2)
     monkeypatch.setenv("HF_TOKEN", ACCEPTED_TOKEN)
+    assert nothing_written()
     run("new", f"{hub.url}/org/gated/")
     assert checked_recipe("gated").model == "org/gated"
-
-
-def test_without_a_network_nothing_is_written(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", f"http://{refused_address()}")
     assert "the server cannot be reached" in run("new", "org/x", code=2)
-    assert nothing_written()
 
 
 def test_a_name_that_is_taken_is_refused_and_the_file_stays(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     run("new", "org/a")
     earlier_content = Path("recipes/a.yaml").read_bytes()
-    assert "recipes/a.yaml: a recipe of the name 'a' is there already" in run(
-        "new", "org/a", code=2
-    )
+    output = run("new", "org/a", code=2)
+    assert "recipes/a.yaml: a recipe of the name 'a' is there already" in output
     assert Path("recipes/a.yaml").read_bytes() == earlier_content
     output = run("new", "org/a", "--name", "glm-5.1-fp8", code=2)
     assert "catalogue/recipes/glm-5.1-fp8.yaml: a recipe of the name" in output
     assert "this is no name of a recipe" in run("new", "org/a", "--name", "../a", code=2)
     assert [path.name for path in Path("recipes").iterdir()] == ["a.yaml"]
-
-
-def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub: Hub) -> None:
-    card = "---\nlicense: cc-by-nc-4.0\n---\n"
-    hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"README.md": card})
-    output = run("new", "org/a", code=1)
-    assert "licence-refused" in output and "recipes/a.yaml was not written." in output
-    assert nothing_written()
-    run("new", "org/a", "-i", str(inventory(hub)))
-    assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
-
-
-def test_ports_of_catalogue_inventory_and_folder_are_left_alone(hub: Hub) -> None:
-    hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    ports = []
-    for name in ("a", "b", "c"):
-        run("new", "org/a", "--name", name, "-i", str(inventory(hub)))
-        ports.append(load(Path(f"recipes/{name}.yaml")).defaults["port"])
-    taken_ports = {30000, 30001, 30002, 30003, 30004, 8000}
-    assert len(set(ports)) == 3 and not taken_ports & set(ports)
 
 
 def inventory(hub: Hub) -> Path:
@@ -473,17 +411,47 @@ def inventory(hub: Hub) -> Path:
     return path
 
 
-def test_a_recipe_is_bound_where_somebody_says_yes(
+def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub: Hub) -> None:
+    card = "---\nlicense: cc-by-nc-4.0\n---\n"
+    hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"README.md": card})
+    output = run("new", "org/a", code=1)
+    assert "licence-refused" in output and "recipes/a.yaml was not written." in output
+    assert nothing_written()
+    run("new", "org/a", "-i", str(inventory(hub)))
+    assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
+
+
+def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    ports = []
+    for name in ("a", "b", "c"):
+        run("new", "org/a", "--name", name, "-i", str(inventory(hub)))
+        ports.append(load(Path(f"recipes/{name}.yaml")).defaults["port"])
+    taken_ports = {30000, 30001, 30002, 30003, 30004, 8000}
+    assert len(set(ports)) == 3 and not taken_ports & set(ports)
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    for folder in (Path("more/recipes"), tmp_path / "elsewhere"):
+        output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
+        assert f' "{folder}",),' in output
+
+
+def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
     earlier_text = path.read_text()
-    for name, answer in (("no", "n\n"), ("gone", "")):
+    for name, answer, message in (
+        ("no", "n\n", 'To bind it, in sparks.py, at models: "no": {'),
+        ("gone", "", 'To bind it, in sparks.py, at models: "gone": {'),
+        ("qwen", "y\n", "is as it was, because with this line"),
+    ):
         refusal = invoke("new", "org/a", "--name", name, "-i", str(path), answer=answer)
         assert refusal.exit_code == 0 and path.read_text() == earlier_text
-        assert f'To bind it, in sparks.py, at models:\n    "{name}": {{' in refusal.output
+        assert message in " ".join(refusal.output.split())
     agreement = invoke("new", "org/a", "-i", str(path), answer="y\n")
     assert "Bound." in agreement.output, agreement.output
     (plan,) = load_inventory(path)
@@ -491,40 +459,13 @@ def test_a_recipe_is_bound_where_somebody_says_yes(
     assert '    "a": {"recipe": "a", "unit": "vllm-a"},\n}' in path.read_text()
 
 
-def test_a_binding_that_the_inventory_refuses_is_taken_back(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    monkeypatch.setattr(bind, "_can_ask", lambda: True)
-    path = inventory(hub)
-    earlier_text = path.read_text()
-    result = invoke("new", "org/a", "--name", "qwen", "-i", str(path), answer="y\n")
-    assert result.exit_code == 0
-    assert "is as it was, because with this line" in " ".join(result.output.split())
-    assert path.read_text() == earlier_text
-
-
-def test_without_an_inventory_the_lines_are_printed(hub: Hub) -> None:
+def test_without_an_inventory_that_can_be_read_the_lines_are_printed(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     output = run("new", "org/a")
     assert "recipe_folders" not in output
     assert 'in group_data/all.py, at models: "a": {"recipe": "a", "unit": "vllm-a"},' in output
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_another_folder_is_named_as_seen_from_the_owners(
-    hub: Hub, tmp_path: Path, inside: bool
-) -> None:
-    hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    folder = Path("more/recipes") if inside else tmp_path / "elsewhere"
-    output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
-    assert f' "{folder}",),' in output
-
-
-def test_a_broken_inventory_that_nobody_named_is_passed_over(hub: Hub) -> None:
-    hub.add("org/a", STRANGE, {"model.safetensors": GB})
     Path("inventory.py").write_text("inventory = [\n")
-    output = run("new", "org/a")
+    output = run("new", "org/a", "--name", "b")
     assert "inventory.py is wrong, so its Sparks do not count here" in output
     assert "not valid Python" in run("new", "org/a", "-i", "inventory.py", code=2)
 
