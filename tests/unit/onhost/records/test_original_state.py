@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from pathlib import Path
 
 import pytest
 
@@ -19,19 +18,18 @@ ASKED = {
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> layout.Paths:
-    (tmp_path / "data").mkdir(mode=0o750)
-    (tmp_path / "proc/sys/vm").mkdir(parents=True)
-    (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
-    return layout.Paths(tmp_path)
+def paths(paths) -> layout.Paths:
+    (paths.root / "data").mkdir(mode=0o750)
+    (paths.root / "proc/sys/vm").mkdir(parents=True)
+    (paths.root / "proc/sys/vm/swappiness").write_text("60\n")
+    return paths
 
 
-def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
+def test_the_state_is_noted_once_and_stays_as_it_was(paths):
     assert original_state.unrecorded_items(paths, ASKED) == ASKED
     original_state.record_items(paths, ASKED)
     record = original_state.load(paths)
-    assert record and record.whole
-    assert record.paths["/data"] and record.paths["/data"].startswith("folder 0750 ")
+    assert record.whole and record.paths["/data"].startswith("folder 0750 ")
     assert record.paths["/etc/lockstep.d"] is None
     assert record.accounts["nobody-knows"] is None and record.groups == {"nobody-knows": None}
     assert record.accounts[getpass.getuser()] is not None
@@ -45,34 +43,22 @@ def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
     assert original_state.unrecorded_items(paths, more)["sysctls"] == ["vm.later"]
     original_state.record_items(paths, more)
     again = original_state.load(paths)
-    assert again and again.sysctls == {**record.sysctls, "vm.later": None}
+    assert again.sysctls == {**record.sysctls, "vm.later": None}
     assert again.paths == record.paths and again.whole
 
 
 @pytest.mark.parametrize(
     ("path", "whole"),
     [("etc/lockstep/my-notes.txt", True), ("usr/local/lib/lockstep/__main__.py", False)],
-    ids=["a file of others", "a program of ours"],
 )
-def test_a_host_that_an_earlier_version_deployed_is_known_by_its_program(
-    paths: layout.Paths, path: str, whole: bool
-) -> None:
+def test_a_host_that_an_earlier_version_deployed_is_known_by_its_program(paths, path, whole):
     (paths.root / path).parent.mkdir(parents=True)
     (paths.root / path).touch()
     original_state.record_items(paths, ASKED)
-    record = original_state.load(paths)
-    assert record and record.whole is whole
+    assert original_state.load(paths).whole is whole
 
 
-def test_the_question_has_every_folder_above_but_none_of_ours() -> None:
-    parent_paths = original_state.with_parent_folders(
-        ["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"]
-    )
-    assert parent_paths == [
-        "/data",
-        "/data/scripts",
-        "/data/scripts/a.sh",
-        "/etc",
-        "/var",
-        "/var/lib",
-    ]
+def test_the_question_has_every_folder_above_but_none_of_ours():
+    asked_paths = ["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"]
+    with_parents = ["/data", "/data/scripts", "/data/scripts/a.sh", "/etc", "/var", "/var/lib"]
+    assert original_state.with_parent_folders(asked_paths) == with_parents

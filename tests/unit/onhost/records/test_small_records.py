@@ -1,0 +1,98 @@
+"""Records of state as such, and the small ones: loads, the last diff, and the audit log."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import syslog
+from dataclasses import asdict, dataclass, replace
+
+import pytest
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.records import audit_log, json_records, last_diff, last_weight_loads
+
+
+@dataclass(frozen=True)
+class Note:
+    """One note in a record."""
+
+    reason: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Notes:
+    """A record with notes."""
+
+    notes: tuple[Note, ...] = ()
+    groups: dict[str, list[str] | None] | None = None
+
+
+RECORD = Notes((Note("two\nlines", 1.5),), {"docker": ["anna"], "none": None})
+LOAD = last_weight_loads.LoadRecord("qwen", 1.7e9, 70, 60, 3.0, "259:2", "nvme0n1p2", 16384)
+DIFF = {"differences": [{"severity": "note", "kind": "apt package", "item": "jq"}]}
+
+
+def test_what_was_saved_is_read_without_the_keys_of_a_newer_version(tmp_path):
+    path = tmp_path / "state/record.json"
+    json_records.save(path, RECORD, mode=0o600)
+    assert json_records.load(Notes, path) == RECORD
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text(json.dumps({**asdict(RECORD), "newer": 1}))
+    assert json_records.load(Notes, path) == RECORD
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"notes": [{"at": 1}]}', '{"notes": "x"}'])
+def test_a_damaged_record_counts_as_missing_or_is_refused(tmp_path, text):
+    path = tmp_path / "record.json"
+    assert json_records.load(Notes, path) is None
+    assert json_records.load_or_refuse(Notes, path, "remove it") is None
+    path.write_text(text)
+    assert json_records.load(Notes, path) is None
+    with pytest.raises(errors.Problem, match=r"record\.json: .+\. Remedy: remove it$"):
+        json_records.load_or_refuse(Notes, path, "remove it")
+
+
+def test_a_record_of_another_version_is_called_so():
+    with pytest.raises(ValueError, match="another version of Lockstep"):
+        json_records.record_of_text(Notes, '{"newer": 1}')
+
+
+def test_each_model_keeps_its_last_load_and_everybody_may_read_it(paths):
+    assert last_weight_loads.last_load_by_model(paths) == {}
+    again, other_load = replace(LOAD, seconds=2.0), replace(LOAD, model="mistral")
+    for load in (LOAD, other_load, again):
+        last_weight_loads.record_load(paths, load)
+    assert last_weight_loads.last_load_by_model(paths) == {"qwen": again, "mistral": other_load}
+    assert paths.loads.stat().st_mode & 0o777 == 0o644
+    paths.loads.write_text('{"qwen": {"more": 1}}')
+    assert last_weight_loads.last_load_by_model(paths) == {}
+    last_weight_loads.record_load(paths, LOAD)
+    assert last_weight_loads.last_load_by_model(paths) == {"qwen": LOAD}
+
+
+@pytest.mark.parametrize(("group", "mode"), [("no-such-group-here", 0o600), (None, 0o640)])
+def test_the_last_diff_is_kept_with_its_time_for_root_and_the_gateways_group(
+    paths, monkeypatch, group, mode
+):
+    monkeypatch.setattr(last_diff, "GATEWAY", group or grp.getgrgid(os.getgid()).gr_name)
+    assert last_diff.load(paths) is None
+    assert last_diff.answer_request(DIFF, paths) == {}
+    record = last_diff.load(paths)
+    assert record.pop("at") > 1_700_000_000 and record == DIFF
+    assert paths.diff.stat().st_mode & 0o777 == mode
+
+
+def test_a_line_of_the_audit_is_one_and_a_step_is_less_than_what_somebody_did(monkeypatch):
+    entries: list[tuple[int, str]] = []
+    monkeypatch.setattr("syslog.syslog", lambda priority, line: entries.append((priority, line)))
+    audit_log.add_audit_line("anna", "switch to qwen", "failed:\n  its fallback is hot")
+    audit_log.add_audit_line("anna", "deploy", "changed Base", step=True)
+    audit_log.add_audit_line("anna", "deploy", "done", "laptop")
+    assert entries == [
+        (syslog.LOG_INFO, "anna: switch to qwen: failed: its fallback is hot"),
+        (syslog.LOG_DEBUG, "anna: deploy: changed Base"),
+        (syslog.LOG_INFO, "anna from laptop: deploy: done"),
+    ]
