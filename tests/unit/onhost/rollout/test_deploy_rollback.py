@@ -16,7 +16,7 @@ OLD, NEW = "a" * 16, "b" * 16
 WHY = "deploy of anna: failed on spark-2"
 
 
-def whole(spark: Any, *more: str) -> None:
+def deploy_whole(spark: Any, *more: str) -> None:
     """Do the work of an all-or-none deploy, up to the restart."""
     spark.begin(*more)
     spark.deploy()
@@ -31,35 +31,28 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     engine = {"folder": "/opt/engines", "id": OLD}
     contents = {"engine": engine, "images": [], "weights": {}, "files": []}
     generations.add_record(spark.paths, {"digest": "one", **contents})
-    whole(spark)
+    deploy_whole(spark)
     restart_model(spark)
     assert spark.paths.begun_journal.exists()
     generations.add_record(spark.paths, {"digest": "two", **contents})
-    earlier_count = len(spark.engine.requests)
-    calls = len(spark.systemd.calls)
+    earlier_count = len(spark.systemd.calls)
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
-    assert f"systemctl start -- {QWEN}" in spark.systemd.calls[calls:]
+    assert (spark.active, spark.unit_state) == ([QWEN], (OLD, OLD, False))
+    assert f"systemctl start -- {QWEN}" in spark.systemd.calls[earlier_count:]
     newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == f"returned from generation 2: {WHY}"
     assert not spark.paths.begun_journal.exists()
     assert hot_change_under_way.load(spark.paths).rollout is None
-    assert len(spark.engine.requests) >= earlier_count
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert "nothing was kept here to return to" in capsys.readouterr().out
 
 
-def test_a_model_that_was_not_restarted_yet_runs_on(spark):
+def test_a_model_that_was_not_restarted_yet_runs_on_and_one_that_was_stopped_is_hot_again(spark):
     spark.deploy()
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
+    assert (spark.active, spark.unit_state) == ([QWEN], (OLD, OLD, False))
     assert [call for call in spark.systemd.calls if QWEN in call] == []
-
-
-def test_a_model_that_was_stopped_meanwhile_is_hot_again(spark):
     spark.deploy()
     spark.systemd.unit(QWEN)
     assert rollout.main(["return", WHY], spark.paths) == 0
@@ -67,7 +60,7 @@ def test_a_model_that_was_stopped_meanwhile_is_hot_again(spark):
 
 
 def test_one_that_does_not_serve_any_more_is_told(spark):
-    whole(spark)
+    deploy_whole(spark)
     restart_model(spark)
     spark.systemd.unit(QWEN, ActiveState="active", SubState="running", MainPID="7", start_ok=False)
     assert rollout.main(["return", WHY], spark.paths) == errors.EXIT_NOTHING_HOT
@@ -82,7 +75,7 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
     spark.systemd.unit(GATEWAY, **running, **at_boot)
     (spark.paths.proc / "9").mkdir()
     (spark.paths.proc / "9/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
-    whole(spark, f"/etc/systemd/system/{GATEWAY}", f"/etc/systemd/system/{BROUGHT}")
+    deploy_whole(spark, f"/etc/systemd/system/{GATEWAY}", f"/etc/systemd/system/{BROUGHT}")
     # An earlier deploy's unit that this one has removed, and one that it has brought.
     path.unlink()
     spark.systemd.unit(GATEWAY)
@@ -96,7 +89,7 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
 
 
 def test_a_host_whose_own_restart_fails_loses_the_units_that_the_deploy_brought(spark):
-    whole(spark, f"/etc/systemd/system/{BROUGHT}")
+    deploy_whole(spark, f"/etc/systemd/system/{BROUGHT}")
     (spark.units / BROUGHT).write_text(f"# {MARK}\n")
     spark.systemd.unit(BROUGHT, ActiveState="active", SubState="running")
     spark.starts_only_with(OLD)
@@ -107,13 +100,9 @@ def test_a_host_whose_own_restart_fails_loses_the_units_that_the_deploy_brought(
 
 def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):
     image_uses = []
-    monkeypatch.setattr(
-        update,
-        "select_copy_for_image",
-        lambda paths, image, number: image_uses.append((image, number)),
-    )
+    monkeypatch.setattr(update, "select_copy_for_image", lambda _, *use: image_uses.append(use))
     data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@old"))
-    whole(spark)
+    deploy_whole(spark)
     copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)
     monkeypatch.setattr(data_copies, "complete_copies", lambda paths: [copy])
     data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@new"))

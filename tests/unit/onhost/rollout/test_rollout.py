@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import stat
 
 import pytest
 from onhost_fakes import write_models
@@ -63,8 +62,7 @@ def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
 def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
     spark.deploy()
     spark.engine.chat = lambda _: (200, spark.engine.answer("", 0))
-    assert rollout.main(["go"], spark.paths) == 1
-    assert spark.unit_state == (OLD, OLD, False)
+    assert (rollout.main(["go"], spark.paths), spark.unit_state) == (1, (OLD, OLD, False))
     assert "no token comes where clients ask" in capsys.readouterr().out
 
 
@@ -92,20 +90,16 @@ def test_where_nothing_comes_back_that_is_said(spark, capsys):
     spark.runs(start_ok=False)
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 4
-    assert spark.active == []
-    assert spark.unit_state == (OLD, OLD, False)
+    assert (spark.active, spark.unit_state) == ([], (OLD, OLD, False))
     assert "NO MODEL IS HOT" in capsys.readouterr().out
 
 
 def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     spark.deploy()
-    record = hot_change_under_way.HotChange(
-        rollout=hot_change_under_way.HotWork("qwen", "the deploy")
-    )
-    json_records.save(spark.paths.hot_change, record)
+    work = hot_change_under_way.HotWork("qwen", "the deploy")
+    json_records.save(spark.paths.hot_change, hot_change_under_way.HotChange(rollout=work))
     assert rollout.main(["mend"], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
+    assert (spark.active, spark.unit_state) == ([QWEN], (OLD, OLD, False))
     earlier_count = len(spark.systemd.calls)
     assert rollout.main(["mend"], spark.paths) == 0
     assert len(spark.systemd.calls) == earlier_count
@@ -121,81 +115,31 @@ def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 
 
-def test_what_was_kept_first_is_what_one_returns_to(spark):
-    """A run that was cut off between two files is followed by one that finds half of each."""
-    spark.begin()
-    spark.unit(NEW)
-    spark.deploy()
-    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
-    assert spark.unit_state == (OLD, OLD, False)
-
-
-def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
-    spark.begin()
-    record = {"digest": "one", "engine": {}, "images": [], "weights": {}, "files": []}
-    generations.add_record(spark.paths, record)
-    spark.unit(NEW)
-    spark.begin()
-    spark.unit("c" * 16)
-    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
-    assert spark.unit_state[0] == NEW
-
-
-def test_modes_are_kept(spark):
-    path = spark.units / QWEN
-    path.chmod(0o640)
-    spark.begin()
-    path.chmod(0o600)
-    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert stat.S_IMODE(spark.paths.begun_journal.stat().st_mode) == 0o600
-
-
-def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
-    def file(path: str, text: str) -> dict[str, str]:
-        return {"path": path, "text": text, "mode": "0644", "owner": "root", "group": "root"}
-
+def a_generation(digest: str, restart_key: str, *more: str) -> dict:
     unit = f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={restart_key}\n"
-    return {
-        "digest": digest,
-        "engine": {"folder": "/opt/engines", "id": restart_key},
-        "images": [],
-        "weights": {},
-        "files": [
-            file(f"/etc/systemd/system/{QWEN}", unit),
-            *(file(path, "new") for path in more),
-        ],
-    }
+    texts = {f"/etc/systemd/system/{QWEN}": unit, **dict.fromkeys(more, "new")}
+    owner = {"mode": "0644", "owner": "root", "group": "root"}
+    files = [{"path": path, "text": text, **owner} for path, text in texts.items()]
+    engine = {"folder": "/opt/engines", "id": restart_key}
+    return {"digest": digest, "engine": engine, "images": [], "weights": {}, "files": files}
 
 
 def finished_deploy(spark, *more: str) -> None:
     """A deploy that has ended well: the second generation, whose qwen is hot."""
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+    generations.add_record(spark.paths, a_generation("one", OLD))
     spark.begin(*more)
     spark.deploy()
-    generations.add_record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    generations.add_record(spark.paths, a_generation("two", NEW, "/data/new-launch.sh"))
     rollback_journal.finish(spark.paths)
     (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
 
 
-def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
-    finished_deploy(spark)
-    assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
-    newest = generations.readable_records(spark.paths)[0]
-    assert (newest["number"], newest["digest"]) == (3, "one")
-    assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
-    assert "systemctl reset-failed -- lockstep-job-*" in spark.systemd.calls
-    assert "qwen is hot again" in capsys.readouterr().out
-
-
-def test_what_a_return_changes_is_known_before_it(spark, monkeypatch):
+def test_what_a_return_changes_is_known_before_it(spark):
     assert rollback_journal.effects_of_return(spark.paths) == {}
     finished_deploy(spark)
     effects = rollback_journal.effects_of_return(spark.paths)
-    unit, launcher = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
-    assert (effects["digest"], effects["number"], effects["files"]) == ("one", 1, [launcher, unit])
+    files = ["/data/new-launch.sh", f"/etc/systemd/system/{QWEN}"]
+    assert (effects["digest"], effects["number"], effects["files"]) == ("one", 1, files)
     assert (effects["interrupted"], effects["ends"], effects["cluster"]) == ("qwen", False, "")
     assert effects["foreign"] == ""
     # A deploy that has restarted nothing yet: qwen runs with the older file.
@@ -212,8 +156,7 @@ def test_open_webuis_data_stay_on_request(spark, monkeypatch, words, image):
     monkeypatch.setattr(
         deploy_rollback, "_restore_webui_data", lambda _, document: images.append(document["webui"])
     )
-    assert rollout.main(words, spark.paths) == 0
-    assert images == [image]
+    assert (rollout.main(words, spark.paths), images) == (0, [image])
 
 
 def test_a_return_is_refused_while_a_deploy_is_under_way(spark):
@@ -226,32 +169,33 @@ def test_a_return_is_refused_while_a_deploy_is_under_way(spark):
     assert spark.unit_state == (NEW, NEW, True)
 
 
-def test_a_second_way_back_undoes_the_first(spark):
+def newest_generation(spark) -> tuple[int, str, str]:
+    record = generations.readable_records(spark.paths)[0]
+    return record["number"], record["digest"], record["note"]
+
+
+def test_a_host_returns_to_the_previous_generation_and_a_second_way_back_undoes_that(spark, capsys):
     finished_deploy(spark)
-    assert rollout.main(["back"], spark.paths) == 0
+    assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
+    assert (spark.active, spark.unit_state) == ([QWEN], (OLD, OLD, False))
+    assert newest_generation(spark) == (3, "one", "returned from generation 2: 12 of 29 tok/s")
+    assert "systemctl reset-failed -- lockstep-job-*" in spark.systemd.calls
+    assert "qwen is hot again" in capsys.readouterr().out
     assert rollout.main(["back"], spark.paths) == 0
     assert spark.unit_state == (NEW, NEW, True)
-    newest = generations.readable_records(spark.paths)[0]
-    assert (newest["number"], newest["digest"], newest["note"]) == (
-        4,
-        "two",
-        "returned from generation 3",
-    )
+    assert newest_generation(spark) == (4, "two", "returned from generation 3")
 
 
 def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
-    generations.add_record(spark.paths, a_generation(spark, "zero", "0" * 16))
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
-    generations.record_begun(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    generations.add_record(spark.paths, a_generation("zero", "0" * 16))
+    generations.add_record(spark.paths, a_generation("one", OLD))
+    generations.record_begun(spark.paths, a_generation("two", NEW, "/data/new-launch.sh"))
     spark.deploy()
-    launch = spark.root / "data/new-launch.sh"
-    launch.parent.mkdir(exist_ok=True)
-    launch.write_text("new")
+    # Without a mark: what the deploy began tells whose it is.
+    (spark.root / "data/new-launch.sh").write_text("new")
     assert rollout.main(["back"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)
-    assert not launch.exists()
-    newest = generations.readable_records(spark.paths)[0]
-    assert (newest["number"], newest["digest"]) == (2, "one")
+    assert newest_generation(spark)[:2] == (2, "one")
     assert generations.begun_record(spark.paths) is None
     # It runs with the older file already.
     assert spark.active == [QWEN] and "qwen" not in capsys.readouterr().out
@@ -272,21 +216,8 @@ def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spar
     assert foreign_file.read_text().endswith("by hand, since\n")
 
 
-def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
-    spark.begin("/data/new-launch.sh")
-    spark.unit(NEW)
-    foreign_file = spark.root / "data/new-launch.sh"
-    foreign_file.parent.mkdir()
-    foreign_file.write_text("#!/bin/sh\n")
-    with pytest.raises(errors.Problem, match="nothing was changed"):
-        rollback_journal.restore_files(
-            spark.paths, rollback_journal.unfinished_journal(spark.paths)
-        )
-    assert foreign_file.exists() and spark.unit_state[0] == NEW
-
-
 def test_without_a_record_there_is_nothing_to_return_to(spark):
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+    generations.add_record(spark.paths, a_generation("one", OLD))
     with pytest.raises(errors.Problem, match="no record of a previous generation"):
         rollout.main(["back"], spark.paths)
     assert spark.systemd.calls == []
@@ -313,12 +244,8 @@ def test_the_program_notes_what_it_is_told_to(spark, monkeypatch):
 
 
 def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
-    members = [{"name": f"spark{rank}", "address": f"10.77.0.{rank}"} for rank in (1, 2)]
-    data = json.loads(spark.paths.models.read_text())
-    data["clusters"] = {"pair": {"name": "pair", "rank": 1, "port": 7079, "members": members}}
-    data["models"]["qwen"]["cluster"] = "pair"
-    spark.paths.models.write_text(json.dumps(data))
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+    spark.join_cluster("qwen", rank=1)
+    generations.add_record(spark.paths, a_generation("one", OLD))
     spark.deploy()
-    generations.add_record(spark.paths, a_generation(spark, "two", NEW))
+    generations.add_record(spark.paths, a_generation("two", NEW))
     assert rollout.outdated_models(config.load_host(spark.paths.models), spark.paths) == []

@@ -3,7 +3,6 @@ another."""
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import Any
 
@@ -66,55 +65,66 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
+GATE = {**LOADING, "SubState": "start-pre", "MainPID": "0"}
+STOPPING = {**HOT, "ActiveState": "deactivating", "SubState": "stop-sigterm"}
+
+
 @pytest.mark.parametrize(
-    ("state", "available", "phase"),
-    [
-        (HOT, 3.9, "serving"),
-        (HOT, 4.1, None),
-        (LOADING, 7.9, "loading"),
-        (LOADING, 8.1, None),
-        # Its gate waits until the engine before it has given its memory back.
-        ({**LOADING, "SubState": "start-pre", "MainPID": "0"}, 3.0, None),
-        ({**HOT, "ActiveState": "deactivating", "SubState": "stop-sigterm"}, 3.0, None),
-        ({"ActiveState": "inactive", "SubState": "dead"}, 3.0, None),
-    ],
+    ("state", "available"),
+    # Its gate waits until the engine before it has given its memory back.
+    [(HOT, 4.1), (LOADING, 8.1), (GATE, 3.0), (STOPPING, 3.0), ({"ActiveState": "inactive"}, 3.0)],
 )
-def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
-    spark, capsys, state, available, phase
-):
+def test_an_engine_above_the_minimum_of_its_phase_runs_on(spark, state, available):
     spark.systemd.unit(UNIT, **state)
     spark.step(available)
+    assert (spark.systemd.calls, spark.ended_models) == ([], [])
+    assert watch_findings.load(spark.paths).kills == {}
 
-    assert spark.systemd.calls == (KILLED if phase else [])
-    assert spark.ended_models == (["qwen"] if phase else [])
-    kills = watch_findings.load(spark.paths).kills.values()
-    assert [(kill.unit, kill.phase, kill.available_gib) for kill in kills] == (
-        [(UNIT, phase, pytest.approx(available, abs=0.01))] if phase else []
+
+@pytest.mark.parametrize(
+    ("state", "available", "phase", "least"),
+    [(HOT, 3.9, "serving", 4.0), (LOADING, 7.9, "loading", 8.0)],
+)
+def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
+    spark, capsys, state, available, phase, least
+):
+    spark.systemd.unit(UNIT, **state)
+    # Others' containers are not its.
+    put_in_container(spark.paths, "vllm", 4712)
+    put_in_container(spark.paths, "vllm-qwen36-fallback", 4713)
+    spark.step(available)
+
+    assert (spark.systemd.calls, spark.ended_models) == (KILLED, ["qwen"])
+    [kill] = watch_findings.load(spark.paths).kills.values()
+    assert (kill.unit, kill.phase) == (UNIT, phase)
+    assert kill.available_gib == pytest.approx(available, abs=0.01)
+    assert capsys.readouterr().out == (
+        f"lockstep memory: qwen: the memory watch ended it while {phase}: "
+        f"{available:.1f} GiB available, below the minimum of {least} GiB\n"
     )
-    if phase:
-        least = {"serving": "4.0", "loading": "8.0"}[phase]
-        assert capsys.readouterr().out == (
-            f"lockstep memory: qwen: the memory watch ended it while {phase}: "
-            f"{available:.1f} GiB available, below the minimum of {least} GiB\n"
-        )
 
 
-def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
+def no_container(spark) -> None:
     spark.tell("qwen", container=None)
-    spark.step(3.0)
-
-    assert spark.systemd.calls == [f"killpg {HOT['MainPID']}", STOP, *REST]
 
 
-@pytest.mark.parametrize("is_known_container", [True, False])
-def test_nothing_is_killed_for_a_container_that_does_not_run(spark, is_known_container):
+def no_process(spark) -> None:
     """A signal to process 0 would end the watch itself."""
     spark.docker.pids.clear()
-    if not is_known_container:
-        spark.docker.containers.clear()
-    spark.step(3.0)
 
-    assert spark.systemd.calls == [STOP, *REST]
+
+def no_known_container(spark) -> None:
+    spark.docker.containers.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "kills"),
+    [(no_container, [f"killpg {HOT['MainPID']}"]), (no_process, []), (no_known_container, [])],
+)
+def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark, change, kills):
+    change(spark)
+    spark.step(3.0)
+    assert spark.systemd.calls == [*kills, STOP, *REST]
 
 
 @pytest.mark.parametrize(
@@ -135,23 +145,12 @@ def test_an_engine_that_the_kernel_does_not_kill_is_stopped_all_the_same(
 
 def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
     """Every process of it, the first of which ends the others."""
-
-    def hang(*_: object) -> None:
-        pytest.fail("Docker was asked")
-
-    monkeypatch.setattr(memory_watch.docker_api.Docker, "container", hang)
+    monkeypatch.setattr(
+        memory_watch.docker_api.Docker, "container", lambda *_: pytest.fail("Docker was asked")
+    )
     put_in_container(spark.paths, "vllm-qwen36", 4712, 4713)
     spark.step(3.0)
-
     assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]
-
-
-def test_another_container_s_processes_are_not_ended(spark):
-    put_in_container(spark.paths, "vllm", 4712)
-    put_in_container(spark.paths, "vllm-qwen36-fallback", 4713)
-    spark.step(3.0)
-
-    assert spark.systemd.calls == KILLED
 
 
 def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
@@ -178,25 +177,15 @@ def test_the_nearer_the_minimum_the_sooner_it_looks_again(spark):
     assert spark.step(3.0) == 0.25
 
 
-def test_what_follows_is_left_to_who_was_switching(spark, capsys):
+def test_what_follows_is_left_to_who_was_switching_and_on_a_cluster_to_its_agents(spark, capsys):
     with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
         spark.step(3.0)
-
-    assert spark.systemd.calls == KILLED
-    assert spark.ended_models == []
+    assert (spark.systemd.calls, spark.ended_models) == (KILLED, [])
     assert "left to who was switching: anna is switching to qwen" in capsys.readouterr().out
-
-
-def test_what_follows_on_a_cluster_is_left_to_its_agents(spark):
-    members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
-    data = json.loads(spark.paths.models.read_text())
-    data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7, "members": members}}
-    spark.paths.models.write_text(json.dumps(data))
-    spark.tell("qwen", cluster="pair")
+    spark.join_cluster("qwen")
+    spark.systemd.unit(UNIT, **HOT)
     spark.step(3.0)
-
-    assert spark.systemd.calls == KILLED
-    assert spark.ended_models == []
+    assert (spark.systemd.calls, spark.ended_models) == (KILLED * 2, [])
 
 
 def test_a_deploy_s_new_minimum_holds_at_once_and_0_is_none(spark):

@@ -7,7 +7,6 @@ while it loads, and it keeps that while it serves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -24,6 +23,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import memory_watch, start_gate
+from lockstep.onhost.systemd import units
 from lockstep.preflight import memory
 from lockstep.units.model_variants import variants
 from lockstep.units.models_json import host_configuration
@@ -33,10 +33,7 @@ PINS = pins_for(PLAN)
 TOTALS = (119.6, 121.69)
 #: With MemTotal of the Spark with 64 GB.
 EVERY_TOTAL = (*TOTALS, 59.78)
-#: MemAvailable, GiB: from nearly nothing to a Spark at rest.
 VALUES = tuple(38 + 2 * step for step in range(40))
-LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"}
-HOT = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
 
 
 def host_of(plan: HostPlan) -> config.HostConfig:
@@ -57,19 +54,18 @@ def engine_share_gib(model: config.Model, available: float, total: float) -> flo
 class Spark:
     """A host whose memory a test decides, with the real gate and the real memory watch."""
 
-    def __init__(self, tmp_path: Any, monkeypatch: Any) -> None:
+    def __init__(self, tmp_path, monkeypatch) -> None:
         self.paths = host_root(tmp_path / "root", {})
         self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         # One process of `systemctl` for each look would take minutes here.
         monkeypatch.setattr(memory_watch.units, "units_by_name", self.show)
         monkeypatch.setattr(start_gate.runner, "run", lambda *_, **__: None)
-        monkeypatch.setattr(memory_watch, "_control_unit", lambda *_: None)
-        monkeypatch.setattr(memory_watch, "_sigkill", lambda *_: None)
-        monkeypatch.setattr(memory_watch.docker_api.Docker, "container", lambda *_: None)
-        self.state: dict[str, Any] = {}
+        for name in ("_control_unit", "_sigkill", "docker_api.Docker.container"):
+            monkeypatch.setattr(f"lockstep.onhost.switching.memory_watch.{name}", lambda *_: None)
+        self.state: dict[str, units.Unit] = {}
 
-    def show(self, names: Any) -> dict[str, Any]:
-        off = memory_watch.units.Unit("off", load="loaded")
+    def show(self, names):
+        off = units.Unit("off", load="loaded")
         return {name: self.state.get(name, off) for name in names}
 
     def is_admitted(
@@ -88,13 +84,10 @@ class Spark:
         """The phase in which the memory watch ends an engine that takes its whole promise; "":
         none."""
         minimum = memory_watch.MemoryWatch(self.paths, lambda *_: None)
-        minimum._models = lambda: list(host.models.values())  # type: ignore[method-assign]
+        minimum._bound_models = lambda: list(host.models.values())
         write_meminfo(self.paths, gib - engine_share_gib(model, gib, total), total_gib=total)
-        for words in (LOADING, HOT):
-            active, sub, pid = words.values()
-            unit = memory_watch.units.Unit(
-                model.unit, load="loaded", active=active, sub=sub, main_pid=int(pid)
-            )
+        for active, sub in (("activating", "start-post"), ("active", "running")):
+            unit = units.Unit(model.unit, load="loaded", active=active, sub=sub, main_pid=7)
             self.state = {model.unit: unit}
             minimum.check_memory()
             for end in watch_findings.load(self.paths).kills.values():
@@ -104,8 +97,8 @@ class Spark:
 
 
 @pytest.fixture
-def host(tmp_path: Any, monkeypatch: Any) -> Iterator[Spark]:
-    yield Spark(tmp_path, monkeypatch)
+def host(tmp_path, monkeypatch) -> Spark:
+    return Spark(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("total", TOTALS)
@@ -138,7 +131,7 @@ def test_what_the_plan_says_fits_is_admitted_on_a_spark_at_rest(host: Spark, tot
 
 
 @pytest.fixture
-def fits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def fits_once(monkeypatch) -> None:
     """Compute each fit once: it does not depend on the available memory."""
     cached_results: dict[Any, Any] = {}
 

@@ -15,38 +15,31 @@ def card(tmp_path, monkeypatch) -> AGpu:
     return AGpu(tmp_path / "gpu", monkeypatch)
 
 
-def test_a_look_is_one_call_with_every_figure(card):
+def test_a_look_has_every_figure_and_what_heat_or_the_power_supply_does(card):
     card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["sw_power_cap"])
     reading = gpu_sensors.read_gpu()
     assert (reading.power_w, reading.clock_mhz, reading.temperature_c) == (38.5, 2418, 68)
     assert (reading.utilization, reading.reasons, reading.heat_causes) == (96, 0x05, [])
-
-
-def test_heat_is_what_heat_or_the_power_supply_does(card):
     card.shows(reasons=["sw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"])
-    assert gpu_sensors.read_gpu().heat_causes == [
-        "thermal slow-down by the driver",
-        "power brake",
-    ]
+    heat_causes = ["thermal slow-down by the driver", "power brake"]
+    assert gpu_sensors.read_gpu().heat_causes == heat_causes
 
 
-@pytest.mark.parametrize("field", ["power.draw", "clocks_event_reasons."])
-def test_a_field_that_the_driver_does_not_know_leaves_the_others(card, field):
-    text = card.program.read_text()
-    card.program.write_text(text.replace(f'"{field}', '"unheard.of.'))
+@pytest.mark.parametrize(
+    ("field", "name"), [("power.draw", "power_w"), ("clocks_event_reasons.", "reasons")]
+)
+def test_a_field_that_the_driver_does_not_know_leaves_the_others(card, field, name):
+    card.program.write_text(card.program.read_text().replace(f'"{field}', '"unheard.of.'))
     reading = gpu_sensors.read_gpu()
     assert reading.temperature_c == 41
-    assert (reading.power_w is None, reading.reasons is None) == (
-        field == "power.draw",
-        field[-1] == ".",
-    )
+    assert [key for key in ("power_w", "reasons") if getattr(reading, key) is None] == [name]
 
 
 def test_what_is_not_available_is_none(card):
     text = card.program.read_text()
     card.program.write_text(text.replace("{now['watts']:.2f} W", "[N/A]"))
-    assert gpu_sensors.read_gpu().power_w is None
-    assert gpu_sensors.read_gpu().clock_mhz == 208
+    reading = gpu_sensors.read_gpu()
+    assert (reading.power_w, reading.clock_mhz) == (None, 208)
 
 
 @pytest.mark.parametrize("program", ["#!/bin/sh\necho failed; exit 9\n", None])

@@ -36,6 +36,11 @@ def host(tmp_path, monkeypatch):
         yield Host()
 
 
+def work_until(gate: Path, beginning: str = "true", end: str = "true") -> tuple[str, ...]:
+    """A command that runs until the file `gate` is there."""
+    return "sh", "-c", f"{beginning}; while [ ! -e {gate} ]; do sleep 0.05; done; {end}"
+
+
 def test_the_systemd_call_is_complete_and_carries_no_secret():
     work = transient_job.Job(
         "torch",
@@ -56,14 +61,27 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
     )
 
 
-def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, capsys):
-    assert host.run("build", "--", "sh", "-c", "echo one; echo two; printf end; exit 7") == 7
-
-    assert capsys.readouterr().out == (
-        "one\ntwo\nend\n"
-        "job build: failed (exit-code, exit status 7); "
-        f"log: {host.paths.log}/jobs/build.log\n"
-    )
+@pytest.mark.parametrize(
+    ("work", "code", "output"),
+    [
+        # Options of the work.
+        (["echo", "--uid", "--", "-x"], 0, "--uid -- -x\n"),
+        # A bar that redraws itself.
+        (["printf", "10%%\r20%%\r\n30%%\n"], 0, "10%\n20%\n30%\n"),
+        (
+            ["sh", "-c", "echo one; echo two; printf end; exit 7"],
+            7,
+            "one\ntwo\nend\njob build: failed (exit-code, exit status 7); log: {log}\n",
+        ),
+        (["sh", "-c", "kill -9 $$"], 137, "job build: failed (signal, signal 9); log: {log}\n"),
+    ],
+)
+def test_output_comes_line_by_line_and_the_exit_status_is_the_works(
+    host, capsys, work, code, output
+):
+    assert host.run("build", "--", *work) == code
+    log = f"{host.paths.log}/jobs/build.log"
+    assert capsys.readouterr().out == output.format(log=log)
 
 
 def test_a_unit_that_systemd_refuses_says_why(host, capsys):
@@ -81,43 +99,15 @@ def test_a_unit_that_systemd_refuses_says_why(host, capsys):
 
 def test_work_that_may_fail_is_tried_again_as_often_as_is_said(host, tmp_path, capsys):
     once = ("sh", "-c", f"[ -e {tmp_path}/seen ] && exit 0; touch {tmp_path}/seen; exit 7")
-
     assert host.run("listen", "--tries", "2", "--", *once) == 0
     assert host.run("listen", "--tries", "2", "--", "sh", "-c", "exit 7") == 7
-
     assert capsys.readouterr().out.count("job listen: tried again\n") == 2
 
 
-def test_success_is_0_and_a_later_run_starts_again(host, capsys):
+def test_a_later_run_starts_again_and_the_failure_of_other_work_is_not_told(host, capsys):
     assert host.run("build", "--", "echo", "one") == 0
-    assert host.run("build", "--", "echo", "two") == 0
-
-    assert capsys.readouterr().out == "one\ntwo\n"
-
-
-@pytest.mark.parametrize(
-    ("argv", "expected_output"),
-    [
-        pytest.param(["echo", "--uid", "--", "-x"], "--uid -- -x\n", id="options of the work"),
-        pytest.param(
-            ["printf", "10%%\r20%%\r\n30%%\n"], "10%\n20%\n30%\n", id="a bar that redraws itself"
-        ),
-    ],
-)
-def test_what_is_left_alone_and_what_counts_as_a_line(host, capsys, argv, expected_output):
-    assert host.run("build", "--", *argv) == 0
-
-    assert capsys.readouterr().out == expected_output
-
-
-def test_a_killed_work_gives_128_plus_the_signal(host):
-    assert host.run("build", "--", "sh", "-c", "kill -9 $$") == 137
-
-
-def test_the_failure_of_other_work_is_not_told(host, capsys):
-    host.run("build", "--", "false")
+    assert host.run("build", "--", "false") == 1
     capsys.readouterr()
-
     assert host.run("build", "--", "echo", "other") == 0
     assert capsys.readouterr().out == "other\n"
 
@@ -135,40 +125,22 @@ def test_a_job_that_failed_before_says_so_and_starts_again(host, tmp_path, capsy
     )
 
 
-def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
-    gate = tmp_path / "go"
-    lines = []
+def test_a_silent_job_gives_a_heartbeat(host, tmp_path):
+    gate, lines = tmp_path / "go", []
 
     def say(line: str) -> None:
         lines.append(line)
         gate.touch()
 
-    work = transient_job.Job(
-        "quiet",
-        ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done"),
-        log=host.paths.log / "jobs/quiet.log",
-    )
+    work = transient_job.Job("quiet", work_until(gate), log=host.paths.log / "jobs/quiet.log")
     transient_job.start_job(work, host.paths)
     assert transient_job.follow_job(work, False, say, heartbeat_s=0.2) == 0
     assert {timeless(line) for line in lines} == {"job quiet: still running, 0 s"}
 
 
-def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
-    gate, count = tmp_path / "go", tmp_path / "count"
-    script = f"echo started >> {count}; while [ ! -e {gate} ]; do sleep 0.05; done; echo done"
-    first = host.start_run("b", "--", "sh", "-c", script)
-    until(count.exists, "it runs")
-    second = host.start_run("b", "--", "sh", "-c", script)
-    until(lambda: "is running already" in (host.paths.root / "out").read_text(), "attached")
-    gate.touch()
-
-    assert [first.result(180), second.result(180)] == [0, 0]
-    assert count.read_text() == "started\n"
-
-
 @pytest.fixture(autouse=True)
-def mirror_output(host, monkeypatch):
-    """Mirror messages to a file, so that a test can wait for them from another thread."""
+def mirror(host, monkeypatch) -> Path:
+    """A file with the messages, so that a test can wait for them from another thread."""
     host.paths.root.mkdir(parents=True)
     path = host.paths.root / "out"
     path.touch()
@@ -179,18 +151,29 @@ def mirror_output(host, monkeypatch):
         print(line, flush=True)
 
     monkeypatch.setattr(event_lines, "say", say)
+    return path
 
 
-def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
-    gate = tmp_path / "go"
-    script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done; echo first"
-    first = host.start_run("b", "--", "sh", "-c", script)
-    until((tmp_path / "began").exists, "it runs")
+def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, mirror):
+    gate, count = tmp_path / "go", tmp_path / "count"
+    script = work_until(gate, f"echo started >> {count}", "echo done")
+    first = host.start_run("b", "--", *script)
+    until(count.exists, "it runs")
+    second = host.start_run("b", "--", *script)
+    until(lambda: "is running already" in mirror.read_text(), "attached")
+    gate.touch()
+    assert [first.result(180), second.result(180)] == [0, 0]
+    assert count.read_text() == "started\n"
+
+
+def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, mirror, capsys):
+    gate, begin_mark = tmp_path / "go", tmp_path / "began"
+    first = host.start_run("b", "--", *work_until(gate, f"touch {begin_mark}", "echo first"))
+    until(begin_mark.exists, "it runs")
     second = host.start_run("b", "--", "echo", "second")
-    until(lambda: "waiting for its end" in (host.paths.root / "out").read_text(), "it waits")
+    until(lambda: "waiting for its end" in mirror.read_text(), "it waits")
     gate.touch()
     wait([first, second], 180)
-
     assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
 
@@ -216,7 +199,6 @@ def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
     follower.send_signal(signal.SIGKILL)
     follower.wait()
     gate.touch()
-
     until(end_mark.exists, "the work goes on")
     until(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited", "ended")
 
@@ -231,24 +213,18 @@ def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_
     until(end_mark.exists, "the work goes on")
 
 
-def test_a_stopped_job_gives_143(host, tmp_path):
-    script = f"touch {tmp_path}/began; while :; do sleep 0.05; [ -e {tmp_path}/end ] && exit; done"
-    run = host.start_run("b", "--", "sh", "-c", script)
-    until((tmp_path / "began").exists, "it runs")
-
-    assert job_command.main(["stop", "b"], host.paths) == 0
-    wait([run], 180)
-    (tmp_path / "end").touch()
-    assert run.result(180) == 143
-
-
-def test_a_job_whose_name_other_work_has_by_now_gives_143_and_not_the_end_of_that(host, tmp_path):
-    gate = tmp_path / "go"
-    script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done"
-    run = host.start_run("b", "--", "sh", "-c", script)
-    until((tmp_path / "began").exists, "it runs")
-
+def take_its_name(host) -> None:
     host.systemd.unit("lockstep-job-b.service", Description="lockstep job b of other work")
+
+
+@pytest.mark.parametrize(
+    "end", [lambda host: job_command.main(["stop", "b"], host.paths), take_its_name]
+)
+def test_a_job_that_is_stopped_or_whose_name_other_work_has_by_now_gives_143(host, tmp_path, end):
+    gate, begin_mark = tmp_path / "go", tmp_path / "began"
+    run = host.start_run("b", "--", *work_until(gate, f"touch {begin_mark}"))
+    until(begin_mark.exists, "it runs")
+    assert not end(host)
     assert run.result(180) == 143
     gate.touch()
 
@@ -256,7 +232,6 @@ def test_a_job_whose_name_other_work_has_by_now_gives_143_and_not_the_end_of_tha
 def test_attach_tells_how_a_finished_job_ended(host, capsys):
     host.run("b", "--", "sh", "-c", "echo last words; exit 4")
     capsys.readouterr()
-
     assert job_command.main(["attach", "b"], host.paths) == 4
     assert capsys.readouterr().out.splitlines()[0] == "last words"
 
@@ -278,7 +253,6 @@ def test_wrong_use_is_explained(host, argv, words):
 
 def test_only_root_starts_jobs(host, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
-
     with pytest.raises(errors.Problem, match="only root") as problem:
         host.run("b", "--", "true")
     assert problem.value.code == 77
