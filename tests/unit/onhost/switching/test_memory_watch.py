@@ -4,7 +4,7 @@ another."""
 from __future__ import annotations
 
 import signal
-from typing import Any
+from functools import partial
 
 import pytest
 from a_clock import Clock
@@ -34,17 +34,6 @@ LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"
 def spark(tmp_path, monkeypatch):
     """A host with 100 GiB available whose qwen is hot."""
 
-    def kill(how: str) -> Any:
-        def note(pid: int, number: int) -> None:
-            assert number == signal.SIGKILL
-            with (tmp_path / "systemd/calls").open("a") as file:
-                file.write(f"{how} {pid}\n")
-
-        return note
-
-    monkeypatch.setattr(memory_watch.os, "kill", kill("kill"))
-    monkeypatch.setattr(memory_watch.os, "killpg", kill("killpg"))
-
     class Spark(ModelHost):
         def __init__(self) -> None:
             super().__init__(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
@@ -55,6 +44,13 @@ def spark(tmp_path, monkeypatch):
             self.docker.containers["vllm-qwen36"] = "vllm@sha256:aa"
             self.docker.pids["vllm-qwen36"] = FIRST_PID
             self.systemd.unit(UNIT, **HOT)
+            for name in ("kill", "killpg"):
+                monkeypatch.setattr(memory_watch.os, name, partial(self.note_kill, name))
+
+        def note_kill(self, name: str, pid: int, number: int) -> None:
+            assert number == signal.SIGKILL
+            with (self.systemd.folder / "calls").open("a") as file:
+                file.write(f"{name} {pid}\n")
 
         def step(self, available: float) -> float:
             write_meminfo(self.paths, available)
