@@ -37,7 +37,6 @@ class Engine:
         no_done: End the stream without [DONE].
         no_usage: Leave `usage` out.
         burst: Send the whole answer at once.
-        same_answer: One answer to every prompt.
         crowd: Requests of other clients per request.
         status: Answer with this status instead.
         restarts: Be another engine after so many requests.
@@ -51,7 +50,6 @@ class Engine:
             llama.cpp's first one, and vLLM's where token ids are requested.
         old: It does not know that key and ignores it.
         slower: Factor by which each step takes longer.
-        compile_s: Seconds that the first request of a length waits for.
         answer: Message to answer with, by the request.
     """
 
@@ -65,7 +63,6 @@ class Engine:
     no_done: bool = False
     no_usage: bool = False
     burst: bool = False
-    same_answer: bool = False
     crowd: int = 0
     status: int = 200
     restarts: int = 0
@@ -77,8 +74,6 @@ class Engine:
     holds: bool = False
     old: bool = False
     slower: float = 1.0
-    compile_s: float = 0.0
-    compiled_lengths: dict[int, int] = field(default_factory=dict)
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
     finished_requests: int = 0
@@ -91,17 +86,14 @@ class Engine:
     def metrics(self) -> str:
         """The counters in vLLM's words; three tokens drafted per step, 60 % accepted."""
         label = '{engine="0",model_name="m"}'
-        return "\n".join(
-            (
-                f"vllm:num_requests_running{label} 0.0",
-                f'vllm:request_success_total{{finished_reason="stop"}} {self.finished_requests}.0',
-                'vllm:request_success_total{finished_reason="length"} 0.0',
-                f"vllm:generation_tokens_total{label} {self.generated_tokens}.0",
-                f"vllm:spec_decode_num_drafts_total{label} {self.drafts}",
-                f"vllm:spec_decode_num_draft_tokens_total{label} {self.drafts * 3}",
-                f"vllm:spec_decode_num_accepted_tokens_total{label} {self.drafts * 1.8}",
-                "",
-            )
+        return (
+            f"vllm:num_requests_running{label} 0.0\n"
+            f'vllm:request_success_total{{finished_reason="stop"}} {self.finished_requests}.0\n'
+            'vllm:request_success_total{finished_reason="length"} 0.0\n'
+            f"vllm:generation_tokens_total{label} {self.generated_tokens}.0\n"
+            f"vllm:spec_decode_num_drafts_total{label} {self.drafts}\n"
+            f"vllm:spec_decode_num_draft_tokens_total{label} {self.drafts * 3}\n"
+            f"vllm:spec_decode_num_accepted_tokens_total{label} {self.drafts * 1.8}\n"
         )
 
 
@@ -140,11 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         if engine.kind == "sglang" and request.get("return_token_ids") and request.get("stream"):
             self._json({"error": {"message": "return_token_ids is not supported here"}}, 400)
             return
-        with engine.lock:
-            words = len(str(request["messages"]).split())
-            compiles = words // 1000 not in engine.compiled_lengths
-            engine.compiled_lengths.setdefault(words // 1000, engine.requests)
-        time.sleep(engine.compile_s if compiles else 0)
+        words = len(str(request["messages"]).split())
         if engine.text_only and not isinstance(request["messages"][0]["content"], str):
             self._json({"error": {"message": "At most 0 image(s) may be provided"}}, 400)
             return
@@ -172,8 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(str(message.get("content") or ""), reply, finish, request)
 
     def _text(self, request: dict[str, Any]) -> str:
-        salt = "" if self.engine.same_answer else request["messages"][0]["content"]
-        return f"words of {zlib.crc32(str(salt).encode())} " * STEPS
+        return f"words of {zlib.crc32(str(request['messages'][0]['content']).encode())} " * STEPS
 
     def _stream(
         self, text: str, reply: dict[str, Any], finish: str, request: dict[str, Any]
@@ -214,11 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
         self, request: dict[str, Any], usage: dict[str, Any] | None, token_count: int
     ) -> dict[str, Any]:
         if self.engine.kind == "llamacpp":
-            return (
-                {"timings": {"predicted_n": token_count}}
-                if request.get("timings_per_token")
-                else {}
-            )
+            timings = {"timings": {"predicted_n": token_count}}
+            return timings if request.get("timings_per_token") else {}
         return {"usage": {**usage, "completion_tokens": token_count}} if usage else {}
 
     def _event(self, value: Any, is_buffered: bool = False) -> None:

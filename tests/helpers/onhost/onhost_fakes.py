@@ -44,13 +44,8 @@ def program(
 ) -> list[str]:
     """The argument list that runs a program of this repository as on a host."""
     boot = f"import runpy, sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-    return [
-        *python,
-        "-c",
-        boot + "runpy.run_module('lockstep.onhost', run_name='__main__')",
-        word,
-        *arguments,
-    ]
+    boot += "runpy.run_module('lockstep.onhost', run_name='__main__')"
+    return [*python, "-c", boot, word, *arguments]
 
 
 def timeless(line: str) -> str:
@@ -262,6 +257,14 @@ class FakeSystemd:
         return path.read_text().splitlines() if path.exists() else []
 
 
+class _QuietHandler(BaseHTTPRequestHandler):
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
 class _Unix(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
@@ -295,7 +298,7 @@ class FakeDocker:
         self.answers: dict[str, object] = {}
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(_QuietHandler):
             def do_GET(self) -> None:
                 outer._get(self)
 
@@ -304,12 +307,6 @@ class FakeDocker:
 
             def do_POST(self) -> None:
                 outer._post(self)
-
-            def address_string(self) -> str:
-                return "socket"
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         self._server = _Unix(str(path), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -327,16 +324,15 @@ class FakeDocker:
         if path in self.answers:
             _reply(handler, 200, self.answers[path])
         elif path == "/containers/json":
-            entries = self.containers.items()
             objects = [
-                {"Names": [f"/{n}"], "Image": i, "Labels": self._labels(n)} for n, i in entries
+                {"Names": [f"/{name}"], "Image": image, "Labels": self._labels(name)}
+                for name, image in self.containers.items()
             ]
             _reply(handler, 200, objects)
         elif path == "/volumes":
-            entries = self.volumes.items()
             objects = [
                 {"Name": name, "Mountpoint": place, "Labels": self._labels(name)}
-                for name, place in entries
+                for name, place in self.volumes.items()
             ]
             _reply(handler, 200, {"Volumes": objects or None})
         elif path.startswith("/containers/") and name in self.containers:
@@ -439,7 +435,7 @@ class FakeEngine:
         self.looks = 0
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(_QuietHandler):
             def do_GET(self) -> None:
                 outer.looks += self.path == "/metrics"
                 if self.path != "/metrics":
@@ -455,9 +451,6 @@ class FakeEngine:
                 outer.paths.append(self.path)
                 outer.keys.append(self.headers.get("Authorization"))
                 _reply(self, *outer.chat(body))
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

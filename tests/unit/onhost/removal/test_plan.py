@@ -24,30 +24,29 @@ OWN = {
     "files": list(EVER_OURS),
     "inside": ["/usr/local/lib/lockstep/environments/tools"],
 }
-INSTALLED = ("jq", "git", "earlyoom", "old")
 
 
 @pytest.fixture(autouse=True)
-def systemd(tmp_path_factory, monkeypatch) -> FakeSystemd:
+def system(systemd, monkeypatch) -> FakeSystemd:
     """A system without accounts of ours, whose dpkg has some packages."""
-    systemd = FakeSystemd(tmp_path_factory.mktemp("host") / "systemd", monkeypatch)
     run_program = runner.run
 
     def run(argv: list[str], timeout: float = 0.0):
         if argv[0] == "systemctl":
             return run_program(argv, timeout)
-        out, code = "", 1
+        out = ""
         if argv[0] == "dpkg-query" and "-W" in argv:
-            out, code = "".join(f"installed {name}\n" for name in INSTALLED), 0
+            out = "installed jq\ninstalled git\ninstalled earlyoom\ninstalled old\n"
         if "purge" in argv:
-            out, code = "".join(f"Purg {name}\n" for name in argv[argv.index("purge") + 1 :]), 0
-        return subprocess.CompletedProcess(argv, code, out, "")
+            out = "".join(f"Purg {name}\n" for name in argv[argv.index("purge") + 1 :])
+        return subprocess.CompletedProcess(argv, 0 if out else 1, out, "")
 
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(ownership, "_output_or_empty", lambda *_: "")
     return systemd
 
 
+BOOT_LINK = "/etc/systemd/system/timers.target.wants/vllm.service"
 MARKED = f"# {ownership.MARK}\n"
 CACHE = "/data/models/huggingface"
 MARKED_FILES = (UNIT, "/etc/sudoers.d/lockstep", "/data/scripts/llm/switch.sh")
@@ -60,11 +59,15 @@ UNMARKED_FILES = f"""
 
 
 @pytest.fixture
-def paths(paths) -> layout.Paths:
+def paths(tmp_path) -> layout.Paths:
+    paths = layout.Paths(tmp_path / "host")
     for path in MARKED_FILES:
         write(paths, path, MARKED)
     for path in UNMARKED_FILES:
         write(paths, path)
+    link = paths.root / BOOT_LINK[1:]
+    link.parent.mkdir()
+    link.symlink_to(UNIT)
     paths.baseline.parent.mkdir(parents=True)
     found = {"/data": "folder 0755 root root", "/data/scripts/llm": None}
     settings = {"vm.swappiness": "60"}
@@ -113,8 +116,7 @@ def names(removal: plan.RemovalPlan, kind: str) -> list[str]:
 
 def test_what_is_ours_goes_and_what_is_not_stays(paths):
     removal = removal_plan(paths)
-    files = ["/data/scripts/llm/switch.sh", "/etc/sudoers.d/lockstep", UNIT]
-    assert names(removal, "file") == files
+    assert names(removal, "file") == sorted([*MARKED_FILES, BOOT_LINK])
     assert names(removal, "unit") == ["vllm.service"]
     assert names(removal, "package") == ["jq", "earlyoom"]
     assert ("setting", "vm.swappiness", "60") in removal.goes
@@ -125,6 +127,10 @@ def test_what_is_ours_goes_and_what_is_not_stays(paths):
     for name in ("models--org--others", "packages git", "packages curl"):
         assert name in stays_text
     assert removal.unknown == []
+    # The record goes last, and the program before it.
+    kinds = [item.kind for item in removal.goes]
+    assert kinds[-2:] == ["program", "record"] and kinds == sorted(kinds, key=list(KINDS).index)
+    assert kinds.index("unit") < kinds.index("weights") < kinds.index("content")
 
 
 def test_an_engine_folder_goes_whole_only_where_it_was_not_there(paths):
@@ -136,19 +142,16 @@ def test_an_engine_folder_goes_whole_only_where_it_was_not_there(paths):
     assert engines in names(removal_plan(paths), "content")
 
 
-FOREIGN = (
-    "/etc/ssl/private/my-lockstep.key",
-    "/etc/nginx/sites-available/lockstep",
-    "/etc/systemd/system/lockstep-mine.service",
-    "/etc/apt/sources.list.d/lockstep.list",
-    "/var/lib/lockstep-mine/notes",
-    "/run/lockstep-mine/socket",
-)
+FOREIGN = """
+/etc/ssl/private/my-lockstep.key /etc/nginx/sites-available/lockstep
+/etc/systemd/system/lockstep-mine.service /etc/apt/sources.list.d/lockstep.list
+/var/lib/lockstep-mine/notes /run/lockstep-mine/socket
+"""
 
 
 def test_a_name_makes_nothing_ours(paths):
     earlier_items = removal_plan(paths).goes
-    for path in FOREIGN:
+    for path in FOREIGN.split():
         write(paths, path)
     wants_folder = paths.root / "etc/systemd/system/multi-user.target.wants"
     wants_folder.mkdir()
@@ -156,41 +159,30 @@ def test_a_name_makes_nothing_ours(paths):
     assert removal_plan(paths).goes == earlier_items
 
 
+FOREIGN_INSIDE = """
+/etc/lockstep/my-notes.txt /etc/lockstep/mine /etc/lockstep/secrets/a.pem
+/usr/local/lib/lockstep/lockstep/mine.txt /usr/local/lib/lockstep/mine.py
+"""
+OURS_INSIDE = """
+/etc/lockstep/docker/config.json /etc/lockstep/secrets/cluster-a.key /etc/lockstep/models.json
+/etc/lockstep/gateway/keys.json /usr/local/lib/lockstep/lockstep/onhost/x.py
+/usr/local/lib/lockstep/environments/tools-1/bin/x
+/usr/local/lib/lockstep/lockstep/gone/__pycache__/x.pyc /usr/local/lib/lockstep/__main__.py
+"""
+
+
 def test_a_file_of_others_in_a_folder_of_ours_stays_with_its_folder(paths):
-    folders = configuration, programs = OWN["folders"]
-    foreign_paths = [
-        f"{configuration}/{name}" for name in ("my-notes.txt", "mine", "secrets/a.pem")
-    ]
-    foreign_paths += [f"{programs}/lockstep/mine.txt", f"{programs}/mine.py"]
-    for path in foreign_paths:
-        write(paths, path if path != f"{configuration}/mine" else f"{path}/x")
-    ours_there = [f"{configuration}/docker/config.json", f"{configuration}/secrets/cluster-a.key"]
-    ours_there += [
-        f"{programs}/{name}"
-        for name in (
-            "lockstep/onhost/x.py",
-            "environments/tools-1/bin/x",
-            "lockstep/gone/__pycache__/x.pyc",
-        )
-    ]
-    for path in ours_there:
-        write(paths, path, "")
+    for path in (FOREIGN_INSIDE + OURS_INSIDE).split():
+        write(paths, f"{path}/x" if path.endswith("/mine") else path)
     removal = removal_plan(paths)
     goes = [*names(removal, "content"), *names(removal, "program")]
-    removed_paths = tuple(f"{path}/" for path in goes if path.startswith(tuple(folders)))
-    for path in foreign_paths:
+    removed_paths = tuple(f"{path}/" for path in goes if path.startswith(tuple(OWN["folders"])))
+    for path in FOREIGN_INSIDE.split():
         assert not f"{path}/".startswith(removed_paths), path
         assert (path, "Lockstep did not write it") in removal.stays
-    for path in [*ours_there, "/etc/lockstep/gateway/keys.json", "/etc/lockstep/models.json"]:
+    for path in OURS_INSIDE.split():
         assert f"{path}/".startswith(removed_paths), path
-    assert f"{programs}/__main__.py" in names(removal, "program")
-
-
-def test_a_link_by_which_our_unit_starts_goes_with_it(paths):
-    link = paths.root / "etc/systemd/system/timers.target.wants/vllm.service"
-    link.parent.mkdir()
-    link.symlink_to(UNIT)
-    assert f"/{link.relative_to(paths.root)}" in names(removal_plan(paths), "file")
+    assert "/usr/local/lib/lockstep/__main__.py" in names(removal, "program")
 
 
 def test_of_units_with_our_name_those_are_stopped_that_our_files_or_jobs_are(paths, systemd):
@@ -214,13 +206,6 @@ def test_every_folder_that_systemd_makes_for_our_units_is_known():
     }
     assert len(folders) > 5
     assert folders - {*ownership.HOMES, *ownership.MADE_FOR_UNITS, "/run/sshd"} == set()
-
-
-def test_the_record_goes_last_and_the_program_before_it(paths):
-    kinds = [item.kind for item in removal_plan(paths).goes]
-    assert kinds[-2:] == ["program", "record"]
-    assert kinds == sorted(kinds, key=list(KINDS).index)
-    assert kinds.index("unit") < kinds.index("weights") < kinds.index("content")
 
 
 def test_what_is_kept_stays_with_the_record_of_before(paths):
@@ -273,16 +258,13 @@ ACCOUNTS = {"llm": ownership.HOME, "gate": ownership.GATEWAY_HOME, "peer": owner
 
 
 @pytest.fixture
-def accounts(paths, monkeypatch) -> dict[str, Any]:
+def accounts(monkeypatch) -> dict[str, Any]:
     """The record, of accounts: llm is a deploy's, gate was there, and ann got a group."""
-    groups_by_account = {"llm": ["docker"], "ann": ["docker", "lockstep", "people"]}
-    groups_by_account |= {"gate": [], "peer": []}
-    monkeypatch.setattr(plan.original_state, "groups_of", groups_by_account.get)
+    groups = {"llm": ["docker"], "ann": ["docker", "lockstep", "people"], "gate": [], "peer": []}
+    monkeypatch.setattr(plan.original_state, "groups_of", groups.get)
     monkeypatch.setattr(plan.original_state, "members_of_group", lambda group: ["ann"])
-    return {
-        "accounts": {"llm": None, "gate": [], "ann": [], "peer": []},
-        "groups": {"docker": [], "lockstep": None},
-    }
+    earlier_accounts = {"llm": None, "gate": [], "ann": [], "peer": []}
+    return {"accounts": earlier_accounts, "groups": {"docker": [], "lockstep": None}}
 
 
 @pytest.mark.parametrize(

@@ -100,43 +100,34 @@ def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped
     )
 
 
-def no_container(spark) -> None:
-    spark.tell("qwen", container=None)
-
-
-def no_process(spark) -> None:
-    """A signal to process 0 would end the watch itself."""
+def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
+    """A signal to process 0, of a container that does not run, would end the watch itself."""
     spark.docker.pids.clear()
-
-
-def no_known_container(spark) -> None:
-    spark.docker.containers.clear()
-
-
-@pytest.mark.parametrize(
-    ("change", "kills"),
-    [(no_container, [f"killpg {HOT['MainPID']}"]), (no_process, []), (no_known_container, [])],
-)
-def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark, change, kills):
-    change(spark)
     spark.step(3.0)
-    assert spark.systemd.calls == [*kills, STOP, *REST]
+    assert spark.systemd.calls == [STOP, *REST]
+    spark.docker.containers.clear()
+    spark.systemd.unit(UNIT, **HOT)
+    spark.step(3.0)
+    assert spark.systemd.calls == [STOP, *REST] * 2
+    spark.tell("qwen", container=None)
+    spark.systemd.unit(UNIT, **HOT)
+    spark.step(3.0)
+    assert spark.systemd.calls[6:] == [f"killpg {HOT['MainPID']}", STOP, *REST]
 
 
 @pytest.mark.parametrize(
-    ("refusal", "has_message"), [(ProcessLookupError, False), (PermissionError, True)]
+    ("fault", "is_told"), [(ProcessLookupError, False), (PermissionError, True)]
 )
-def test_an_engine_that_the_kernel_does_not_kill_is_stopped_all_the_same(
-    spark, monkeypatch, capsys, refusal, has_message
+def test_an_engine_that_is_not_killed_is_stopped_all_the_same(
+    spark, monkeypatch, capsys, fault, is_told
 ):
     def refuse(*_: object) -> None:
-        raise refusal(1, "Operation not permitted")
+        raise fault(1, "Operation not permitted")
 
     monkeypatch.setattr(memory_watch.os, "kill", refuse)
     spark.step(3.0)
-
     assert spark.systemd.calls == [STOP, *REST]
-    assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is has_message
+    assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is is_told
 
 
 def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
@@ -149,19 +140,6 @@ def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(s
     assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]
 
 
-def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
-    show_units = memory_watch.units.units_by_name
-
-    def show(names):
-        write_meminfo(spark.paths, 30.0)
-        return show_units(names)
-
-    monkeypatch.setattr(memory_watch.units, "units_by_name", show)
-    spark.step(3.0)
-
-    assert spark.systemd.calls == []
-
-
 def test_the_nearer_the_minimum_the_sooner_it_looks_again(spark):
     assert spark.step(100.0) == 0.25
     assert spark.step(21.0) == pytest.approx(0.1, abs=0.01)
@@ -171,6 +149,18 @@ def test_the_nearer_the_minimum_the_sooner_it_looks_again(spark):
     # No engine is up, whatever holds the memory: nothing is there to be ended.
     spark.systemd.unit(UNIT)
     assert spark.step(3.0) == 0.25
+
+
+def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
+    show_units = memory_watch.units.units_by_name
+
+    def show(names):
+        write_meminfo(spark.paths, 30.0)
+        return show_units(names)
+
+    monkeypatch.setattr(memory_watch.units, "units_by_name", show)
+    spark.step(3.0)
+    assert spark.systemd.calls == []
 
 
 def test_what_follows_is_left_to_who_was_switching_and_on_a_cluster_to_its_agents(spark, capsys):
@@ -197,14 +187,12 @@ def test_a_deploy_s_new_minimum_holds_at_once_and_0_is_none(spark):
 
 
 def test_an_engine_is_ended_though_docker_is_dead_and_nothing_takes_its_place(spark, capsys):
-    spark.docker.close()
-
     def refuse(*_: object) -> None:
         raise errors.Problem("no systemd-run")
 
+    spark.docker.close()
     spark.minimum.fall_back = refuse
     spark.step(3.0)
-
     assert spark.systemd.calls == [STOP, *REST]
     output = capsys.readouterr().out
     assert "container vllm-qwen36 not killed: " in output
