@@ -76,6 +76,9 @@ def test_records_are_numbered_and_the_newest_is_the_present(paths):
     for digest in ("one", "two"):
         generations.add_record(paths, a_record(digest))
     assert numbers(generations.readable_records(paths)) == [2, 1]
+    # A file that is no record is passed over.
+    for number, text in enumerate(("[]", '{"number": 9}', "{"), 7):
+        (paths.generations / f"000{number}.json").write_text(text)
     known = [generations.has_readable_record(paths, number) for number in (0, 1, 3)]
     assert known == [False, True, False]
     [path] = paths.generations.glob("0002.json")
@@ -113,13 +116,6 @@ def test_the_same_contents_make_no_record_note_another_lock_and_end_what_was_beg
         assert record == {**first, "lock": lock, "lockstep": lockstep}
         assert generations.readable_records(paths) == [record]
         assert generations.begun_record(paths) is None
-
-
-@pytest.mark.parametrize("text", ["[]", '{"number": 9}', "{"])
-def test_a_file_that_is_no_record_is_passed_over(paths, text):
-    generations.add_record(paths, a_record("one"))
-    (paths.generations / "0009.json").write_text(text)
-    assert numbers(generations.readable_records(paths)) == [1]
 
 
 def test_the_program_records_and_lists_without_texts(paths, monkeypatch, capsys):

@@ -73,14 +73,11 @@ def root(tmp_path) -> Root:
     return Root(tmp_path / "root")
 
 
-def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root):
+def test_nothing_there_is_nobodys_and_files_in_our_folders_are_ours_but_no_folder(root):
     for path in ("/etc/lockstep/models.json", "/usr/local/lib/lockstep/__main__.py"):
         root.write(path)
         assert root.owner(path) == ""
     assert root.owner(UNIT) == root.folder_owner("/data/models") == ""
-
-
-def test_a_folder_where_a_file_of_ours_belongs_is_in_the_way(root):
     for path in ("/etc/lockstep/secrets/api-key", UNIT):
         root.at(path).mkdir(parents=True)
         assert root.owner(path) == "a folder"
@@ -123,23 +120,17 @@ def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root):
     assert root.owner("/data/scripts/c.sh") == "a link to a.sh"
 
 
-def test_what_the_newest_readable_record_has_is_ours_also_where_it_became_a_mask(root):
+def test_what_the_newest_record_and_an_unfinished_deploy_have_is_ours_also_as_a_mask(root):
     root.record("0009", "/data/old.sh")
     root.record("0010", UNIT)
     root.write(f"{GENERATIONS}/0011.json", "{")
+    root.record("begun", "/data/new.sh")
     root.link(UNIT, "/dev/null")
-    root.write("/data/old.sh")
-    assert root.owner(UNIT) == ""
+    for path in ("/data/old.sh", "/data/new.sh"):
+        root.write(path)
+    assert root.owner(UNIT) == root.owner("/data/new.sh") == ""
     # It was removed since; what is there now is somebody else's.
     assert root.owner("/data/old.sh").startswith("written ")
-
-
-def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root):
-    root.record("0001", UNIT)
-    root.record("begun", "/data/new.sh")
-    for path in (UNIT, "/data/new.sh"):
-        root.write(path)
-        assert root.owner(path) == ""
 
 
 @pytest.mark.parametrize("entry", [UNIT, "unit vllm.service", "unit vllm"])
@@ -177,9 +168,7 @@ def test_a_folder_that_would_get_another_owner_is_named(root):
     for path in ("/data/models", "/data/models/huggingface", "/opt/lockstep/engines"):
         root.at(path).mkdir(parents=True, exist_ok=True)
         assert root.folder_owner(path) == ""
-
-
-def test_a_folder_with_a_script_of_ours_is_ours(root):
+    # With a script of ours.
     root.write("/data/scripts/mine.sh")
     assert root.folder_owner("/data/scripts")
     root.write("/data/scripts/llm/switch.sh", OURS)

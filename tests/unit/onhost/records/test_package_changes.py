@@ -15,7 +15,7 @@ class Apt:
 
     def __init__(self, installed_names: set[str], needs: dict[str, set[str]]) -> None:
         self.installed_names, self.needs = installed_names, needs
-        self.fails = False
+        self.fails, self.accounts = False, set()
         #: Package of somebody else's → what it cannot be without.
         self.depends: dict[str, set[str]] = {}
         #: The commands that changed the host.
@@ -51,29 +51,22 @@ class Apt:
 
 
 @pytest.fixture
-def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
+def apt(monkeypatch) -> Apt:
     needs = {"prometheus": {"libjs", "shared"}, "other": {"shared"}}
-    fake_apt = Apt({"other", "shared", "kernel-old", "curl"}, needs)
-    monkeypatch.setattr(package_changes.runner, "run", fake_apt.run)
-    return fake_apt
+    apt = Apt({"other", "shared", "kernel-old", "curl"}, needs)
+    monkeypatch.setattr(package_changes.runner, "run", apt.run)
+    monkeypatch.setattr(ownership, "home_of", lambda name: "/" if name in apt.accounts else None)
+    return apt
 
 
-@pytest.fixture
-def accounts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Accounts of this host."""
-    account_names: list[str] = []
-    monkeypatch.setattr(ownership, "home_of", lambda name: "/" if name in account_names else None)
-    return account_names
-
-
-def test_what_came_goes_with_what_came_for_it_alone(apt, paths, accounts):
+def test_what_came_goes_with_what_came_for_it_alone(apt, paths):
     package_changes.record_new_packages(paths, ["prometheus=prometheus", "curl"])
     earlier = sorted(apt.installed_names)
     record = package_changes.PackageRecord(["prometheus"], {"prometheus": ["prometheus"]}, earlier)
     assert package_changes.load(paths) == record and paths.packages.stat().st_mode & 0o777 == 0o600
     # One that was not needed before it is purged is nothing of ours.
     apt.installed_names |= {"prometheus", "libjs", "kernel-new"}
-    accounts.append("prometheus")
+    apt.accounts.add("prometheus")
     # A second deploy that meets it half installed forgets nothing.
     package_changes.record_new_packages(paths, ["prometheus=prometheus", "old"])
     record.packages.append("old")
@@ -86,12 +79,10 @@ def test_what_came_goes_with_what_came_for_it_alone(apt, paths, accounts):
     assert package_changes.load(paths) == package_changes.PackageRecord(earlier_packages=earlier)
 
 
-def test_packages_and_an_account_that_were_here_stay_although_nobody_needs_them(
-    apt, paths, accounts
-):
+def test_packages_and_an_account_that_were_here_stay_although_nobody_needs_them(apt, paths):
     apt.installed_names |= {"libjs", "prometheus"}
     apt.needs["exporter"] = {"libjs"}
-    accounts.append("prometheus")
+    apt.accounts.add("prometheus")
     package_changes.record_new_packages(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.installed_names.add("exporter")
     names = ["prometheus", "exporter"]
@@ -108,12 +99,10 @@ def test_packages_and_an_account_that_were_here_stay_although_nobody_needs_them(
         ("exporter", {}),
     ],
 )
-def test_one_that_stays_keeps_the_account_that_it_makes(
-    apt, paths, accounts, beside, kept_accounts
-):
+def test_one_that_stays_keeps_the_account_that_it_makes(apt, paths, beside, kept_accounts):
     package_changes.record_new_packages(paths, ["prometheus=prometheus", beside])
     apt.installed_names |= {"prometheus", "exporter"}
-    accounts.append("prometheus")
+    apt.accounts.add("prometheus")
     package_changes.purge_recorded_packages(paths, ["prometheus"])
     record = package_changes.load(paths)
     assert (record.packages, record.accounts) == (["exporter"], kept_accounts)

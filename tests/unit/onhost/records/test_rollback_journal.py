@@ -67,18 +67,21 @@ def return_from_deploy(paths: layout.Paths) -> None:
     rollback_journal.discard(paths)
 
 
-def test_files_of_all_stages_return_with_their_modes_and_new_ones_go(paths):
+def test_files_of_all_stages_return_with_modes_and_ends_of_lines_and_new_ones_go(paths):
     """So they do where a deploy was cut off and the next one finds half of it."""
     write(paths, "old", *FILES)
     rollback_journal.discard(paths)
     at(paths, SYSCTL).chmod(0o640)
-    write(paths, "new", *FILES, "/etc/new.conf")
+    raw = at(paths, "/etc/raw")
+    raw.write_bytes(b"a=1\r\nb=2\r\n\xff")
+    write(paths, "new", *FILES, "/etc/new.conf", "/etc/raw")
     at(paths, SYSCTL).chmod(0o600)
     write(paths, "newer", *FILES, "/etc/newer.conf")
     return_from_deploy(paths)
     assert texts(paths, *FILES) == ["old"] * 3
     assert texts(paths, "/etc/new.conf", "/etc/newer.conf") == [None, None]
     assert stat.S_IMODE(at(paths, SYSCTL).stat().st_mode) == 0o640
+    assert raw.read_bytes() == b"a=1\r\nb=2\r\n\xff"
 
 
 def test_our_programs_return_last_and_compiled(paths, monkeypatch):
@@ -112,15 +115,6 @@ def test_links_lead_where_they_led_that_of_the_engine_as_in_the_newest_record(pa
     rollback_journal.note_before_change(paths, ["/etc/a"])
     return_from_deploy(paths)
     assert engine.lstat() == entry
-
-
-def test_the_ends_of_lines_are_those_of_before(paths):
-    file = at(paths, "/etc/a")
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"a=1\r\nb=2\r\n\xff")
-    write(paths, "new", "/etc/a")
-    return_from_deploy(paths)
-    assert file.read_bytes() == b"a=1\r\nb=2\r\n\xff"
 
 
 def test_nothing_is_restored_where_somebody_elses_file_has_come(paths):
@@ -182,9 +176,7 @@ def test_a_journal_of_another_generation_is_none(paths):
     write(paths, "five", "/etc/a")
     return_from_deploy(paths)
     assert texts(paths, "/etc/a") == ["four"]
-
-
-def test_a_journal_that_another_version_wrote_otherwise_counts_as_missing(paths):
+    # One that another version wrote otherwise.
     paths.begun_journal.write_text(json.dumps({"since": 1}))
     assert rollback_journal.unfinished_journal(paths) is None
 

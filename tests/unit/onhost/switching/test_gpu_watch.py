@@ -164,7 +164,7 @@ def test_a_cap_that_is_lost_is_set_again_by_its_unit_and_one_that_does_not_hold_
     spark, capsys
 ):
     tell(spark.paths, max_clock_mhz=2100)
-    capped = {**BUSY, "clock": 2080}
+    capped = {**BUSY, "clock": 2130}
     spark.gpu.shows(**capped)
     assert (spark.look(), spark.systemd.calls) == ({}, [])
     spark.gpu.shows(**BUSY)

@@ -44,12 +44,6 @@ def test_a_disk_reads_in_large_steps_until_its_value_is_put_back(paths, is_parti
     assert disk.kib == 128 and not paths.read_ahead.exists()
 
 
-def test_a_higher_value_of_the_owner_stays(paths):
-    disk = Disk(paths, own_kib=2 * RAISED)
-    assert start(paths) == []
-    assert disk.kib == 2 * RAISED and not paths.read_ahead.exists()
-
-
 @pytest.mark.parametrize("is_changed", [True, False])
 def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths, is_changed):
     """Killed after its record of the value, and before the change or after that."""
@@ -63,8 +57,11 @@ def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(pa
     assert disk.kib == 256
 
 
-def test_what_somebody_has_set_since_is_left_and_a_disk_that_was_unplugged_is_no_fault(paths):
-    disk = Disk(paths)
+def test_what_somebody_has_set_is_left_and_a_disk_that_was_unplugged_is_no_fault(paths):
+    disk = Disk(paths, own_kib=2 * RAISED)
+    assert (start(paths), disk.kib) == ([], 2 * RAISED)
+    assert not paths.read_ahead.exists()
+    disk.control.write_text("128\n")
     start(paths)
     disk.control.write_text("4096\n")
     disk_read_ahead.put_back(paths, pytest.fail)
@@ -74,6 +71,13 @@ def test_what_somebody_has_set_since_is_left_and_a_disk_that_was_unplugged_is_no
     disk.control.unlink()
     disk_read_ahead.put_back(paths, pytest.fail)
     assert not paths.read_ahead.exists()
+
+
+def test_a_network_file_system_has_settings_of_its_own(paths):
+    disk = Disk(paths)
+    (paths.block_devices / disk.device).unlink()
+    assert (start(paths), disk.kib) == ([], RAISED)
+    assert json.loads(paths.read_ahead.read_text())["own_kib"] == {disk.device: 128}
 
 
 def test_a_kernel_that_refuses_is_told_and_leaves_nothing(paths, monkeypatch):
@@ -101,11 +105,3 @@ def test_a_file_system_without_a_disk_is_left_alone(paths):
     assert ":" in disk_read_ahead.disk_name(device, paths)
     paths.read_ahead.write_text("{") if paths.run.exists() else None
     disk_read_ahead.put_back(paths, pytest.fail)
-
-
-def test_a_network_file_system_has_settings_of_its_own(paths):
-    disk = Disk(paths)
-    (paths.block_devices / disk.device).unlink()
-    assert start(paths) == []
-    assert disk.kib == RAISED
-    assert json.loads(paths.read_ahead.read_text())["own_kib"] == {disk.device: 128}
