@@ -54,18 +54,16 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_files_are_written_with_their_mode_and_parents(tmp_path):
-    path = tmp_path / "a/b/c"
-    assert write(file(path, "grüße\n", mode="0600")) == (0, "")
-    assert (path.read_text(), mode(path), names(path.parent)) == ("grüße\n", 0o600, ["c"])
-
-
-def test_a_link_is_replaced_and_what_it_pointed_at_stays(tmp_path):
-    path, target = tmp_path / "a", tmp_path / "target"
+def test_files_are_written_with_their_mode_and_parents_and_a_link_is_replaced(tmp_path):
+    path, link, target = tmp_path / "a/b/c", tmp_path / "link", tmp_path / "target"
     target.write_text("mine")
-    path.symlink_to(target)
-    assert write(file(path, "ours"), adopt=(path,)) == (0, "")
-    assert (path.is_symlink(), path.read_text(), target.read_text()) == (False, "ours", "mine")
+    link.symlink_to(target)
+    assert write(file(path, "grüße\n", mode="0600"), file(link, "ours"), adopt=(link,)) == (0, "")
+    assert (path.read_text(), mode(path), names(path.parent)) == ("grüße\n", 0o600, ["c"])
+    assert (link.is_symlink(), link.read_text(), target.read_text()) == (False, "ours", "mine")
+    # A module is compiled for those who may write nothing.
+    assert write(file(path.with_name("module.py"), "import json\n")) == (0, "")
+    assert list(path.parent.glob("__pycache__/module.*"))
 
 
 def test_what_a_cut_off_run_left_is_swept_and_what_is_written_just_now_is_not(tmp_path):
@@ -179,13 +177,6 @@ def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_pa
     assert names(tmp_path) == ["models", "uv", "vllm.service"]
     assert str(link.readlink()) == "/opt/mine/uv" and unit.read_text().startswith("[Service]")
     assert (mode(unit), mode(folder)) == (0o640, 0o711)
-
-
-def test_a_module_is_compiled_for_those_who_may_write_nothing(tmp_path):
-    module = tmp_path / "module.py"
-    assert write(file(module, "import json\n")) == (0, "")
-    [target_path] = (tmp_path / "__pycache__").iterdir()
-    assert target_path.name.startswith("module.")
 
 
 def test_a_link_is_made_and_moved(tmp_path):

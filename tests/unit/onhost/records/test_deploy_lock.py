@@ -53,7 +53,7 @@ class Busy:
             file = stack.enter_context(file_lock.open_file(path))
             fcntl.flock(file, fcntl.LOCK_EX)
             stack.enter_context(file_lock.note_holder(path, asdict(deploy), mode=0o600))
-            self.end = stack.pop_all().close
+            self.close = stack.pop_all().close
 
 
 def test_the_lock_is_held_while_the_deploy_speaks_and_told_line_by_line(journal, path):
@@ -83,7 +83,7 @@ def test_the_lock_is_held_while_the_deploy_speaks_and_told_line_by_line(journal,
         ("", [], ["cut off"]),
     ],
 )
-def test_an_end_is_told_and_a_failed_job_is_forgotten_after_one_that_did_all(
+def test_an_end_is_told_and_clears_failed_jobs_after_a_deploy_that_did_all(
     journal, systemd, end, expected_commands, lines
 ):
     speak(f"{end}\n")
@@ -115,7 +115,7 @@ def test_the_younger_gives_up_at_once_and_is_told_for_whom_also_after_that_ones_
     assert error.value.code == errors.EXIT_LOCKED and journal == []
     assert deploy_lock.other_lock_holder(YOUNGER, path) == MINE
     assert deploy_lock.lock_holder(path) == MINE
-    busy.end()
+    busy.close()
     other_deploy = deploy_records.other_and_cut_off_deploy(asdict(YOUNGER))["other"]
     assert other_deploy.startswith("anna from laptop: deploy of spark, since ")
     # It tries again, and nobody is in its way.
@@ -147,7 +147,7 @@ def test_the_elder_waits_until_the_younger_has_given_up_and_its_host_says_so(
     def wait(seconds: float) -> None:
         # The other one ends when the host has seen it, and waits.
         if threading.current_thread() is elder_thread:
-            busy.end()
+            busy.close()
         sleep(seconds)
 
     monkeypatch.setattr(deploy_lock.time, "sleep", wait)
@@ -159,11 +159,10 @@ def test_the_elder_waits_until_the_younger_has_given_up_and_its_host_says_so(
 
 def test_the_elder_does_not_wait_for_ever(journal, path, monkeypatch):
     monkeypatch.setattr(deploy_lock, "PATIENCE_S", 0.2)
-    busy = Busy(path, YOUNGER)
-    with pytest.raises(SystemExit):
-        speak()
-    assert deploy_lock.other_lock_holder(MINE, path) == YOUNGER
-    busy.end()
+    with contextlib.closing(Busy(path, YOUNGER)):
+        with pytest.raises(SystemExit):
+            speak()
+        assert deploy_lock.other_lock_holder(MINE, path) == YOUNGER
 
 
 def test_a_deploy_that_ended_in_an_exception_is_in_nobodys_way(journal, path, monkeypatch):
@@ -187,22 +186,22 @@ def test_a_deploy_that_ended_in_an_exception_is_in_nobodys_way(journal, path, mo
 @pytest.fixture
 def returns(path, monkeypatch, journal) -> dict:
     """The state of a rollout's job, the end of a return, and "asked": the commands that return."""
-    unit_state = {"sub": "exited", "code": 0, "asked": []}
+    state = {"sub": "exited", "code": 0, "asked": []}
     run_program = runner.run
 
     def run(argv, *limits: float, **_: object):
         if argv[0] == "systemctl":
             return run_program(argv, *limits)
-        unit_state["asked"].append(argv)
+        state["asked"].append(argv)
         assert deploy_lock.lock_holder(path) == MINE, "nobody else begins meanwhile"
-        return subprocess.CompletedProcess(argv, unit_state["code"], "qwen is hot again\n", "")
+        return subprocess.CompletedProcess(argv, state["code"], "qwen is hot again\n", "")
 
     def units_by_name(names):
-        return {name: Unit(name, active="active", sub=unit_state["sub"]) for name in names}
+        return {name: Unit(name, active="active", sub=state["sub"]) for name in names}
 
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(deploy_lock.units, "units_by_name", units_by_name)
-    return unit_state
+    return state
 
 
 def write_journal(paths, **more: object) -> None:
@@ -212,32 +211,33 @@ def write_journal(paths, **more: object) -> None:
     paths.begun_journal.write_text(json.dumps(document))
 
 
+RETURNED = "this host returned to what it was before"
+STUCK = "this host could not return, /var/log/lockstep/jobs/rollout.log says why"
+
+
 @pytest.mark.parametrize(
-    ("deploy_output", "how"), [([], "cut off"), (["ended failed at X"], "failed at X")]
+    ("deploy_output", "how", "code", "outcome"),
+    [
+        ([], "cut off", 0, RETURNED),
+        (["ended failed at X"], "failed at X", 0, RETURNED),
+        ([], "cut off", 4, STUCK),
+    ],
 )
 def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
-    returns, journal, paths, deploy_output, how, capsys
+    returns, journal, paths, deploy_output, how, code, outcome, capsys
 ):
     write_journal(paths)
+    returns["code"] = code
     answer = speak("changed Services", *deploy_output)
     (command,) = returns["asked"]
     assert command[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
-    end_message = f"{how}; this host returned to what it was before"
+    end_message = f"{how}; {outcome}"
     assert journal[-1] == JOURNAL_PREFIX + end_message
     assert deploy_lock.cut_off_deploy_outcome(paths) == f"deploy of spark of anna: {end_message}"
-    assert answer == {"returned": True, "said": "qwen is hot again\n"}
+    assert answer == {"returned": code == 0, "said": "qwen is hot again\n"}
     assert capsys.readouterr().out == "", "the answer alone is printed, by who runs this"
     assert speak("ended done") is None
     assert deploy_lock.cut_off_deploy_outcome(paths) == ""
-
-
-def test_a_return_that_fails_is_told_with_the_place_of_its_log(returns, journal, paths):
-    write_journal(paths)
-    returns["code"] = 4
-    speak("changed Services")
-    assert journal[-1].endswith(
-        "cut off; this host could not return, /var/log/lockstep/jobs/rollout.log says why"
-    )
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,6 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def test_a_model_without_a_minimum_is_not_even_asked(spark, capsys):
-    assert spark.run() == 0
-    assert spark.engine.requests == []
-    assert "no minimum is set" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("minimum", "words", "code"),
     [
@@ -111,6 +105,13 @@ def test_with_nothing_hot_no_minimum_is_kept(spark, capsys, minimum, words, code
     assert spark.accepted_entry == {}
 
 
+def test_a_model_without_a_minimum_is_not_even_asked(spark, capsys):
+    assert (spark.run(), spark.engine.requests) == (0, [])
+    assert "no minimum is set" in capsys.readouterr().out
+    assert spark.run("--faster") == errors.EXIT_USAGE
+    assert "usage: minimum" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
 @pytest.mark.parametrize(
     ("keys", "message"),
@@ -122,10 +123,8 @@ def test_with_nothing_hot_no_minimum_is_kept(spark, capsys, minimum, words, code
 def test_what_gives_no_tokens_here_is_not_measured(spark, capsys, words, keys, message):
     spark.tell("qwen", **keys)
     spark.minimum(decode_tok_s=29)
-    assert spark.run(*words) == 0
-    assert spark.engine.requests == []
+    assert (spark.run(*words), spark.engine.requests, spark.accepted_entry) == (0, [], {})
     assert message in capsys.readouterr().out
-    assert spark.accepted_entry == {}
 
 
 def test_fast_enough_passes_and_says_how_fast(spark, capsys):
@@ -246,11 +245,6 @@ def test_an_engine_that_answers_with_nothing_is_not_measured(spark, capsys):
 def test_the_decision(rates, least, share, accepted_rate, fault):
     verdict = minimum.speed_verdict(rates, least, share, accepted_rate)
     assert (verdict.enough, verdict.words.partition("), ")[2]) == (not fault, fault)
-
-
-def test_wrong_use_shows_the_usage(spark, capsys):
-    assert spark.run("--faster") == errors.EXIT_USAGE
-    assert "usage: minimum" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("state", "code"), [("sound", 0), ("nonsense", 1), ("untold", 2)])

@@ -84,7 +84,9 @@ def link(tmp_path, monkeypatch) -> Link:
     return Link(tmp_path, monkeypatch)
 
 
-def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(link):
+def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked_and_what_is_confirmed_stays(
+    link,
+):
     assert link.attempt() == 0
     generate, stop, armed_timer, apply = link.commands
     assert (generate, apply) == ("netplan generate", "netplan apply")
@@ -94,10 +96,6 @@ def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(link):
     assert link.file_on_trial.stat().st_mode & 0o777 == 0o600
     # A reboot now empties /run, and with it the trial.
     assert not link.file.exists()
-
-
-def test_what_was_confirmed_stays(link):
-    link.attempt()
     assert (link.run("keep"), link.run("back")) == (0, 0)
     assert (link.file.read_text(), link.file.stat().st_mode & 0o777) == (NEW, 0o600)
     assert not link.file_on_trial.exists()

@@ -44,16 +44,16 @@ def test_a_gateway_runs_with_its_file_or_not_at_all(systemd, tmp_path, file, run
     assert systemd.calls == ([f"systemctl {verb} -- {GATEWAY}"] if verb else [])
 
 
-def test_what_goes_wrong_is_said_and_stops_nobody(systemd, tmp_path, capsys):
-    systemd.unit(GATEWAY, **UP, stop_fails="it hangs")
-    outdated_units.bring_gateway_up_to_date(root(tmp_path, file=None, runs="aa"))
-    assert f"systemctl stop {GATEWAY} failed: it hangs" in capsys.readouterr().out
-
-
-def test_the_gate_of_a_unit_that_has_no_main_process_yet_is_read(systemd, tmp_path):
+def test_a_stop_that_fails_is_said_and_a_unit_without_a_main_process_yet_is_read(
+    systemd, tmp_path, capsys
+):
+    paths = root(tmp_path, file="aa", runs="aa")
     systemd.unit(GATEWAY, ActiveState="activating", MainPID="0", ControlPID="7")
-    (unit,) = units.units_by_name([GATEWAY]).values()
-    assert not outdated_units.has_outdated_key(unit, root(tmp_path, file="aa", runs="aa"))
+    assert not outdated_units.has_outdated_key(units.units_by_name([GATEWAY])[GATEWAY], paths)
+    (paths.root / "etc/systemd/system" / GATEWAY).unlink()
+    systemd.unit(GATEWAY, **UP, stop_fails="it hangs")
+    outdated_units.bring_gateway_up_to_date(paths)
+    assert f"systemctl stop {GATEWAY} failed: it hangs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
