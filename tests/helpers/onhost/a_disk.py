@@ -33,7 +33,6 @@ class Disk:
 
     @property
     def kib(self) -> int:
-        """Its read-ahead now."""
         return int(self.control.read_text())
 
     def give(self, gib: float) -> None:

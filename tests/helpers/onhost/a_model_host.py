@@ -39,7 +39,6 @@ class ModelHost:
             self.systemd.unit(unit, **(UP if name == up else {}))
 
     def tell(self, name: str, **values: object) -> None:
-        """Change a model's data."""
         data = json.loads(self.paths.models.read_text())
         data["models"][name].update(values)
         self.paths.models.write_text(json.dumps(data))
@@ -53,7 +52,6 @@ class ModelHost:
 
     @property
     def hot(self) -> list[str]:
-        """The models whose units are active."""
         states = {name: self.systemd.state(unit) for name, unit in self.unit_of.items()}
         return [name for name, state in states.items() if state["ActiveState"] == "active"]
 

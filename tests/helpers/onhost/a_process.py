@@ -46,7 +46,6 @@ class Process:
         return copy_context().run(do_work)
 
     def another(self, out: Any) -> Process:
-        """Another program of its host."""
         return replace(self, out=out, is_frozen=False)
 
 

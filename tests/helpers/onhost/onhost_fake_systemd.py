@@ -28,7 +28,6 @@ def property_text(fields):
 
 
 def write(folder, name, state):
-    """Write a unit's state."""
     # Tests write it from several threads as well.
     new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
     with open(new, "w") as file:
@@ -232,7 +231,6 @@ def systemd_run(argv, out, err):
 
 
 def run_unit(name, work, properties):
-    """Run a transient unit to its end."""
     import shlex
 
     log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")

@@ -247,7 +247,6 @@ class FakeSystemd:
         onhost_fake_systemd.write(self.folder, name, {**base, **fields})
 
     def state(self, name: str) -> dict:
-        """The present state of the unit."""
         return onhost_fake_systemd.read(self.folder, name)
 
     @property
@@ -312,7 +311,6 @@ class FakeDocker:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -458,13 +456,11 @@ class FakeEngine:
 
     @staticmethod
     def answer(content: str | None, tokens: int, **message: object) -> dict:
-        """A chat completion."""
         return {
             "choices": [{"message": {"role": "assistant", "content": content, **message}}],
             "usage": {"completion_tokens": tokens},
         }
 
     def close(self) -> None:
-        """Close the port."""
         self._server.shutdown()
         self._server.server_close()

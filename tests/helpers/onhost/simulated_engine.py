@@ -65,7 +65,6 @@ class SimulatedClient(Client):
         return self._time
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass."""
         self._time += seconds
 
     def get(self, path: str, timeout_s: float = 10.0) -> str | None:

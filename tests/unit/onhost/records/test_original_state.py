@@ -1,13 +1,14 @@
-"""The state before Lockstep is recorded once, and before the first change."""
+"""What was here before the first deploy; packages leave with what came for them alone."""
 
 from __future__ import annotations
 
 import getpass
+import subprocess
 
 import pytest
 
-from lockstep.onhost.core import layout
-from lockstep.onhost.records import original_state
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.records import original_state, ownership, package_changes
 
 ASKED = {
     "paths": ["/data", "/etc/lockstep.d"],
@@ -62,3 +63,138 @@ def test_the_question_has_every_folder_above_but_none_of_ours():
     asked_paths = ["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"]
     with_parents = ["/data", "/data/scripts", "/data/scripts/a.sh", "/etc", "/var", "/var/lib"]
     assert original_state.with_parent_folders(asked_paths) == with_parents
+
+
+class Apt:
+    """dpkg and apt over a set of packages; `needs` is what apt installed for a package."""
+
+    def __init__(self, installed_names: set[str], needs: dict[str, set[str]]) -> None:
+        self.installed_names, self.needs = installed_names, needs
+        self.fails, self.accounts = False, set()
+        #: Package of somebody else's → what it cannot be without.
+        self.depends: dict[str, set[str]] = {}
+        #: The commands that changed the host.
+        self.changes: list[list[str]] = []
+
+    def run(self, argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        out, code = "", 0
+        if argv[0] == "dpkg-query":
+            lines = [f"installed {name}\n" for name in sorted(self.installed_names)]
+            out = "".join([*lines, "config-files old\n"])
+        elif "--simulate" in argv:
+            out = self.removals(argv)
+        elif argv[0] == "userdel" or "purge" in argv:
+            self.changes.append(argv)
+            code = 100 if self.fails else 0
+            self.installed_names -= set() if self.fails else set(argv[4:])
+        return subprocess.CompletedProcess(argv, code, out, "E: no" if code else "")
+
+    def removals(self, argv: list[str]) -> str:
+        going = set(argv[argv.index("purge") + 1 :]) if "purge" in argv else set()
+        while more := {
+            n for n in self.installed_names - going if self.depends.get(n, set()) & going
+        }:
+            going |= more
+        out = "".join(f"Purg {name} [1.0]\n" for name in going)
+        if {"--auto-remove", "autoremove"} & set(argv):
+            remaining_names = self.installed_names - going
+            automatic = set().union(*self.needs.values(), {"kernel-old", "kernel-new"})
+            needed_names = set().union(*(self.needs.get(name, ()) for name in remaining_names))
+            unneeded_names = (automatic & remaining_names) - needed_names
+            out += "".join(f"Remv {name} [1.0]\n" for name in unneeded_names)
+        return out
+
+
+@pytest.fixture
+def apt(monkeypatch) -> Apt:
+    needs = {"prometheus": {"libjs", "shared"}, "other": {"shared"}}
+    apt = Apt({"other", "shared", "kernel-old", "curl"}, needs)
+    monkeypatch.setattr(package_changes.runner, "run", apt.run)
+    monkeypatch.setattr(ownership, "home_of", lambda name: "/" if name in apt.accounts else None)
+    return apt
+
+
+def test_what_came_goes_with_what_came_for_it_alone(apt, paths):
+    package_changes.record_new_packages(paths, ["prometheus=prometheus", "curl"])
+    earlier = sorted(apt.installed_names)
+    record = package_changes.PackageRecord(["prometheus"], {"prometheus": ["prometheus"]}, earlier)
+    assert package_changes.load(paths) == record and paths.packages.stat().st_mode & 0o777 == 0o600
+    # One that was not needed before it is purged is nothing of ours.
+    apt.installed_names |= {"prometheus", "libjs", "kernel-new"}
+    apt.accounts.add("prometheus")
+    # A second deploy that meets it half installed forgets nothing.
+    package_changes.record_new_packages(paths, ["prometheus=prometheus", "old"])
+    record.packages.append("old")
+    assert package_changes.load(paths) == record
+    names = ["prometheus", "old", "curl", "never"]
+    purged_names = package_changes.purge_recorded_packages(paths, names)
+    assert purged_names == apt.changes[0][4:] == ["prometheus", "old", "libjs"]
+    assert apt.changes[1:] == [["userdel", "prometheus"]]
+    assert apt.installed_names == {"other", "shared", "kernel-old", "kernel-new", "curl"}
+    assert package_changes.load(paths) == package_changes.PackageRecord(earlier_packages=earlier)
+
+
+def test_packages_and_an_account_that_were_here_stay_although_nobody_needs_them(apt, paths):
+    apt.installed_names |= {"libjs", "prometheus"}
+    apt.needs["exporter"] = {"libjs"}
+    apt.accounts.add("prometheus")
+    package_changes.record_new_packages(paths, ["prometheus=prometheus", "exporter=prometheus"])
+    apt.installed_names.add("exporter")
+    names = ["prometheus", "exporter"]
+    assert package_changes.purge_recorded_packages(paths, names) == ["exporter"]
+    assert {"libjs", "prometheus"} < apt.installed_names
+    assert [argv[0] for argv in apt.changes] == ["apt-get"]
+
+
+@pytest.mark.parametrize(
+    ("beside", "kept_accounts"),
+    [
+        ("exporter=prometheus", {"prometheus": ["prometheus", "exporter"]}),
+        # This one makes no account.
+        ("exporter", {}),
+    ],
+)
+def test_one_that_stays_keeps_the_account_that_it_makes(apt, paths, beside, kept_accounts):
+    package_changes.record_new_packages(paths, ["prometheus=prometheus", beside])
+    apt.installed_names |= {"prometheus", "exporter"}
+    apt.accounts.add("prometheus")
+    package_changes.purge_recorded_packages(paths, ["prometheus"])
+    record = package_changes.load(paths)
+    assert (record.packages, record.accounts) == (["exporter"], kept_accounts)
+    assert (["userdel", "prometheus"] in apt.changes) == (kept_accounts == {})
+
+
+def test_one_that_somebody_else_s_package_needs_by_now_stays(apt, paths):
+    package_changes.record_new_packages(paths, ["jq", "prometheus", "rsync"])
+    apt.installed_names |= {"jq", "prometheus", "rsync", "libjs", "mine"}
+    apt.depends = {"mine": {"jq"}}
+    assert package_changes.needed_packages(["jq", "prometheus"]) == ["jq"]
+    purged_names = package_changes.purge_recorded_packages(paths, ["jq", "prometheus", "rsync"])
+    assert purged_names == ["prometheus", "rsync", "libjs"]
+    assert {"mine", "jq"} <= apt.installed_names and package_changes.load(paths).packages == ["jq"]
+
+
+def test_what_apt_refuses_stays_noted_and_goes_after_a_run_that_was_cut_off(apt, paths):
+    package_changes.record_new_packages(paths, ["prometheus"])
+    apt.installed_names |= {"prometheus", "libjs"}
+    apt.fails = True
+    with pytest.raises(errors.Problem, match="purge prometheus libjs failed: E: no"):
+        package_changes.purge_recorded_packages(paths, ["prometheus"])
+    noted_packages = package_changes.load(paths).packages
+    assert noted_packages == ["prometheus", "libjs"]
+    # As far as dpkg came.
+    apt.installed_names.remove("prometheus")
+    apt.fails = False
+    assert package_changes.purge_recorded_packages(paths, noted_packages) == ["libjs"]
+    assert package_changes.load(paths).packages == []
+
+
+def test_a_record_that_cannot_be_used_is_called_so(paths):
+    paths.packages.parent.mkdir(parents=True)
+    paths.packages.write_text('{"others": []}')
+    with pytest.raises(errors.Problem) as refusal:
+        package_changes.load(paths)
+    assert str(refusal.value) == (
+        f"{paths.packages}: a record of another version of Lockstep, which is not carried over. "
+        "Remedy: remove it; the packages that it names then stay when Lockstep goes"
+    )
