@@ -86,14 +86,6 @@ def test_folders_get_their_mode_even_where_they_are(tmp_path):
     assert mode(target_path) == mode(tmp_path / "new/deep") == 0o750
 
 
-def test_removing_what_is_there_and_what_is_not(tmp_path):
-    target_path, dangling = tmp_path / "there", tmp_path / "dangling"
-    target_path.write_text(OLD)
-    dangling.symlink_to("/etc/lockstep/nonexistent")
-    assert write(remove=(target_path, dangling, tmp_path / "none")) == (0, "")
-    assert names(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -179,13 +171,16 @@ def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_pa
     assert (mode(unit), mode(folder)) == (0o640, 0o711)
 
 
-def test_a_link_is_made_and_moved(tmp_path):
-    link = tmp_path / "uv"
+def test_links_are_made_and_moved_and_what_is_there_or_not_is_removed(tmp_path):
+    link, file_path, dangling = tmp_path / "uv", tmp_path / "there", tmp_path / "dangling"
     # A run that was cut off left this one.
     (tmp_path / ".lockstep-uv.7").symlink_to("/usr")
     for target in ("/usr/local/lib/lockstep/1", "/usr/local/lib/lockstep/2"):
         assert write(links={str(link): target}) == (0, "")
         assert str(link.readlink()) == target
+    file_path.write_text(OLD)
+    dangling.symlink_to("/etc/lockstep/nonexistent")
+    assert write(remove=(file_path, dangling, tmp_path / "none")) == (0, "")
     assert names(tmp_path) == ["uv"]
 
 

@@ -37,7 +37,6 @@ def test_the_state_is_noted_once_and_stays_as_it_was(paths):
     assert record.sysctls == {"vm.swappiness": "60", "vm.none": None}
     assert paths.baseline.stat().st_mode & 0o777 == 0o600
     assert original_state.unrecorded_items(paths, ASKED) == {}
-
     (paths.root / "proc/sys/vm/swappiness").write_text("10\n")
     (paths.root / "etc/lockstep.d").mkdir(parents=True)
     more = {**ASKED, "sysctls": ["vm.swappiness", "vm.later"]}

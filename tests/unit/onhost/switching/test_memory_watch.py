@@ -211,6 +211,5 @@ def test_the_program_outlives_a_look_that_fails(spark, monkeypatch, capsys):
     Clock(monkeypatch).asleep = sleep
     with pytest.raises(KeyboardInterrupt):
         memory_watch.main([], spark.paths)
-
     assert rests == [0.25, 0.25, 0.25]
     assert capsys.readouterr().out.count("No such file") == 1

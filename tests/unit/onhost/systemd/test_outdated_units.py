@@ -32,6 +32,7 @@ def root(folder: Path, *, file: str | None, runs: str | None) -> layout.Paths:
     [
         ("aa", "aa", None),
         ("bb", "aa", "restart"),
+        ("bb", None, "restart"),
         # A process that cannot be read counts as old.
         ("bb", "", "restart"),
         (None, "aa", "stop"),
