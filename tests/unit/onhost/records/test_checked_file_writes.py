@@ -109,18 +109,23 @@ WRONG = {
 
 
 @pytest.mark.parametrize("check", WRONG)
-def test_one_refused_file_replaces_nothing(tmp_path, check):
+def test_one_refused_file_replaces_nothing_not_even_a_script_that_a_unit_starts(tmp_path, check):
     name, text = WRONG[check]
-    target_path, other_path = tmp_path / name, tmp_path / "other"
+    target_path, other_path, script = (tmp_path / part for part in (name, "other", "start.sh"))
     unit = tmp_path / "good.service"
-    for path in (target_path, other_path, unit):
+    for path in (target_path, other_path, script, unit):
         path.write_text(OLD)
-    good = file(unit, UNIT % "/bin/true", "unit")
-    code, message = write(file(other_path, "new"), file(target_path, text, check), good)
+    script.chmod(0o755)
+    code, message = write(
+        file(other_path, "new"),
+        file(script, "#!/bin/sh\nnew\n", "shell", mode="0755"),
+        file(target_path, text, check),
+        file(unit, UNIT % script, "unit"),
+    )
     assert code == 1
     assert message.startswith("refused by its own checker; what was there stays:\n")
     assert name in message and "lockstep-verify" not in message
-    assert {path.read_text() for path in (target_path, other_path, unit)} == {OLD}
+    assert {path.read_text() for path in (target_path, other_path, script, unit)} == {OLD}
 
 
 def test_what_every_checker_accepts_is_written_with_a_unit_before_its_script(tmp_path):
@@ -133,16 +138,6 @@ def test_what_every_checker_accepts_is_written_with_a_unit_before_its_script(tmp
     )
     assert result == (0, "")
     assert names(tmp_path) == ["a", "a.json", "a.service", "scripts"] and mode(script) == 0o755
-
-
-def test_a_refused_unit_does_not_get_a_new_text_of_its_script(tmp_path):
-    script, unit = tmp_path / "start.sh", tmp_path / "a.service"
-    script.write_text(f"#!/bin/sh\n{OLD}")
-    script.chmod(0o755)
-    wrong = (UNIT % script).replace("ExecStart", "ExecStrat")
-    new = file(script, "#!/bin/sh\nnew\n", "shell", mode="0755")
-    assert write(new, file(unit, wrong, "unit"))[0] == 1
-    assert script.read_text() == f"#!/bin/sh\n{OLD}" and not unit.exists()
 
 
 def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_path):
@@ -202,7 +197,7 @@ def test_what_its_reader_refuses_is_not_written_and_no_home_is_touched(
     settings = {"gateway": {"bind": "0.0.0.0", "tls": "own"}, "monitoring": {"enabled": True}}
     (plan,) = join_clusters([spark("spark1", **settings)], "site.py")
     every = (*tls_files(plan), *monitoring_files(plan))
-    (wanted_file,) = (each for each in every if each.path.endswith(f"/{name}"))
+    (wanted_file,) = (config for config in every if config.path.endswith(f"/{name}"))
     assert wrong[0] in wanted_file.text
     code, message = write(file(path, wanted_file.text.replace(*wrong), wanted_file.check))
     assert code == 1 and message.startswith("refused by its own checker")

@@ -79,8 +79,8 @@ def test_records_are_numbered_and_the_newest_is_the_present(paths):
     # A file that is no record is passed over.
     for number, text in enumerate(("[]", '{"number": 9}', "{"), 7):
         (paths.generations / f"000{number}.json").write_text(text)
-    known = [generations.has_readable_record(paths, number) for number in (0, 1, 3)]
-    assert known == [False, True, False]
+    is_readable = [generations.has_readable_record(paths, number) for number in (0, 1, 3)]
+    assert is_readable == [False, True, False]
     [path] = paths.generations.glob("0002.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert generations.newest_record(paths) == generations.readable_records(paths)[0]

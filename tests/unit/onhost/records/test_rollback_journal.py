@@ -101,13 +101,13 @@ def test_our_programs_return_last_and_compiled(paths, monkeypatch):
 def test_links_lead_where_they_led_that_of_the_engine_as_in_the_newest_record(paths):
     add_generation(paths, "two", folder="/opt/engines", id="old")
     link, engine = paths.root / "usr/local/lib/lockstep/uv", paths.root / "opt/engines/current"
-    for each in (link, engine):
-        each.parent.mkdir(parents=True)
-        each.symlink_to("old")
+    for path in (link, engine):
+        path.parent.mkdir(parents=True)
+        path.symlink_to("old")
     rollback_journal.note_before_change(paths, ["/usr/local/lib/lockstep/uv"])
-    for each in (link, engine):
-        each.unlink()
-        each.symlink_to("new")
+    for path in (link, engine):
+        path.unlink()
+        path.symlink_to("new")
     return_from_deploy(paths)
     assert (str(link.readlink()), str(engine.readlink())) == ("old", "old")
     # One that leads there is left alone, with its owner.

@@ -187,11 +187,11 @@ def test_a_file_of_others_in_a_folder_of_ours_stays_with_its_folder(paths):
 
 def test_of_units_with_our_name_those_are_stopped_that_our_files_or_jobs_are(paths, systemd):
     write(paths, "/etc/systemd/system/lockstep-example@.service", MARKED)
-    ours = ["lockstep-example@0.service", "lockstep-job-apt.service"]
-    for name, state in zip(ours, ("static", "transient"), strict=True):
+    own_units = ["lockstep-example@0.service", "lockstep-job-apt.service"]
+    for name, state in zip(own_units, ("static", "transient"), strict=True):
         systemd.unit(name, UnitFileState=state)
     systemd.unit("lockstep-mine.service", UnitFileState="enabled")
-    assert sorted(names(removal_plan(paths), "unit")) == [*ours, "vllm.service"]
+    assert sorted(names(removal_plan(paths), "unit")) == [*own_units, "vllm.service"]
 
 
 def test_every_folder_that_systemd_makes_for_our_units_is_known():
@@ -213,15 +213,15 @@ def test_what_is_kept_stays_with_the_record_of_before(paths):
     write(paths, own, "restic's")
     # Another Spark's backups.
     write(paths, f"{ownership.BACKUP_HOME}/spark1/config", "restic's")
-    everything = removal_plan(paths)
-    assert state in names(everything, "record")
-    assert ownership.BACKUP_HOME in names(everything, "content")
+    whole_plan = removal_plan(paths)
+    assert state in names(whole_plan, "record")
+    assert ownership.BACKUP_HOME in names(whole_plan, "content")
     removal = removal_plan(paths, keep=("weights", "data"))
     content, records = names(removal, "content"), names(removal, "record")
     assert names(removal, "weights") == []
     assert "/etc/lockstep/models.json" in content and "/etc/lockstep" not in content
-    kept = ("/etc/lockstep/gateway", state, ownership.BACKUP_HOME)
-    assert not [path for path in content if path.startswith(kept)]
+    kept_paths = ("/etc/lockstep/gateway", state, ownership.BACKUP_HOME)
+    assert not [path for path in content if path.startswith(kept_paths)]
     assert not [path for path in records if own.startswith(path)]
     assert not {f"{state}/found.json", state} & set(records)
 

@@ -74,10 +74,12 @@ def test_addresses_of_before_are_applied_and_none_are_taken(paths, monkeypatch, 
 
     monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
     path = "/etc/netplan/40-cx7.yaml"
-    ours, copy = (paths.root / f"{folder}{path}"[1:] for folder in ("", ownership.ADOPTED_FOLDER))
-    for file, text in ((ours, "ours"), (copy, "mine")):
+    own_file, copy = (
+        paths.root / f"{folder}{path}"[1:] for folder in ("", ownership.ADOPTED_FOLDER)
+    )
+    for file, text in ((own_file, "ours"), (copy, "mine")):
         file.parent.mkdir(parents=True)
         file.write_text(text)
     assert remove_items(paths, RemovalItem(kind, path)) == []
-    assert ("netplan" in programs) == ours.exists() == (kind == "original")
-    assert not ours.exists() or ours.read_text() == "mine"
+    assert ("netplan" in programs) == own_file.exists() == (kind == "original")
+    assert not own_file.exists() or own_file.read_text() == "mine"

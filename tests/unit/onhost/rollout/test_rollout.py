@@ -93,7 +93,7 @@ class Spark(ModelHost):
         return rollout.main(list(words), self.paths)
 
     @property
-    def written(self) -> tuple[str, str, bool]:
+    def file_state(self) -> tuple[str, str, bool]:
         """Restart key of the unit file, where `current` leads, whether the new file is there."""
         restart_key = (self.root / QWEN_FILE[1:]).read_text().strip().rpartition("=")[2]
         current = str(self.engine_link.readlink())
@@ -121,7 +121,7 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
         f"systemctl start -- {QWEN}",
     ]
     assert len(spark.engine.requests) == 1
-    assert (spark.hot, spark.written) == (["qwen"], AFTER)
+    assert (spark.hot, spark.file_state) == (["qwen"], AFTER)
     assert hot_change_under_way.load(spark.paths).rollout is None
     assert rollback_journal.unfinished_journal(spark.paths), "a later step may fail"
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
@@ -145,7 +145,7 @@ def test_a_start_that_fails_gives_the_host_everything_back_without_what_the_depl
     spark.deploy(f"/etc/systemd/system/{BROUGHT}")
     unit = spark.write(f"/etc/systemd/system/{BROUGHT}")
     spark.systemd.unit(BROUGHT, **UP)
-    assert (spark.run("go"), spark.hot, spark.written) == (1, ["qwen"], BEFORE)
+    assert (spark.run("go"), spark.hot, spark.file_state) == (1, ["qwen"], BEFORE)
     assert not spark.paths.begun_journal.exists() and not unit.exists()
     assert hot_change_under_way.load(spark.paths).rollout is None
     assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
@@ -158,14 +158,14 @@ def test_a_start_that_fails_gives_the_host_everything_back_without_what_the_depl
 def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
     spark.deploy()
     spark.engine.chat = lambda _: (200, spark.engine.answer("", 0))
-    assert (spark.run("go"), spark.written) == (1, BEFORE)
+    assert (spark.run("go"), spark.file_state) == (1, BEFORE)
     assert "no token comes where clients ask" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("code", "end"), [(0, (0, AFTER)), (1, (1, BEFORE))])
 def test_a_gate_decides_whether_the_new_one_stays(spark, capsys, code, end):
     spark.deploy()
-    assert (spark.run("go", "--gate", "--", "sh", "-c", f"exit {code}"), spark.written) == end
+    assert (spark.run("go", "--gate", "--", "sh", "-c", f"exit {code}"), spark.file_state) == end
     assert ("the gate refused it" in capsys.readouterr().out) == bool(code)
 
 
@@ -179,7 +179,7 @@ def test_where_the_old_one_does_not_come_back_its_fallback_does(
     spark.tell("qwen", fallback=fallback)
     spark.runs(start_ok=False)
     spark.deploy()
-    assert (spark.run("go"), spark.hot, spark.written) == (code, hot, BEFORE)
+    assert (spark.run("go"), spark.hot, spark.file_state) == (code, hot, BEFORE)
     assert words in capsys.readouterr().out
 
 
@@ -187,7 +187,7 @@ def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     spark.deploy()
     work = hot_change_under_way.HotWork("qwen", "the deploy")
     json_records.save(spark.paths.hot_change, hot_change_under_way.HotChange(rollout=work))
-    assert (spark.run("mend"), spark.hot, spark.written) == (0, ["qwen"], BEFORE)
+    assert (spark.run("mend"), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
     earlier_count = len(spark.systemd.calls)
     assert spark.run("mend") == 0
     assert len(spark.systemd.calls) == earlier_count
@@ -205,11 +205,15 @@ def test_a_switch_of_an_operator_is_waited_for(spark, capsys):
 
 def test_a_host_returns_to_the_previous_generation_and_a_second_way_back_undoes_that(spark, capsys):
     spark.finish_deploy()
-    assert (spark.run("back", "12 of 29 tok/s"), spark.hot, spark.written) == (0, ["qwen"], BEFORE)
+    assert (spark.run("back", "12 of 29 tok/s"), spark.hot, spark.file_state) == (
+        0,
+        ["qwen"],
+        BEFORE,
+    )
     assert spark.newest == (3, "one", "returned from generation 2: 12 of 29 tok/s")
     assert "systemctl reset-failed -- lockstep-job-*" in spark.systemd.calls
     assert "qwen is hot again" in capsys.readouterr().out
-    assert (spark.run("back"), spark.written) == (0, AFTER)
+    assert (spark.run("back"), spark.file_state) == (0, AFTER)
     assert spark.newest == (4, "two", "returned from generation 3")
 
 
@@ -243,7 +247,7 @@ def test_a_return_is_refused_while_a_deploy_is_under_way(spark):
     under_way = pytest.raises(deploy_lock.DeployUnderWay)
     with deploy_lock.keep_deploys_away("deploy", spark.paths), under_way:
         spark.run("back")
-    assert spark.written == AFTER
+    assert spark.file_state == AFTER
 
 
 def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
@@ -254,7 +258,7 @@ def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, ca
     # Without a mark: what the deploy began tells whose it is.
     spark.write(LAUNCHER, "new")
     # It runs with the older file already.
-    assert (spark.run("back"), spark.hot, spark.written) == (0, ["qwen"], BEFORE)
+    assert (spark.run("back"), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
     assert spark.newest[:2] == (2, "one") and "qwen" not in capsys.readouterr().out
     assert generations.begun_record(spark.paths) is None
 
@@ -263,10 +267,12 @@ def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spar
     foreign_file = spark.write("/data/launch.sh")
     spark.finish_deploy("/data/launch.sh")
     foreign_file.write_text("#!/bin/sh\n# by hand, since\n")
-    with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
+    with pytest.raises(
+        errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "
+    ):
         spark.run("back")
     assert "/data/launch.sh" in rollback_journal.effects_of_return(spark.paths)["foreign"]
-    assert (spark.hot, spark.written, spark.systemd.calls) == (["qwen"], AFTER, [])
+    assert (spark.hot, spark.file_state, spark.systemd.calls) == (["qwen"], AFTER, [])
     assert foreign_file.read_text().endswith("by hand, since\n")
 
 
@@ -314,7 +320,7 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     assert spark.paths.begun_journal.exists()
     generations.add_record(spark.paths, a_generation("two", NEW))
     earlier_count = len(spark.systemd.calls)
-    assert (spark.run("return", WHY), spark.hot, spark.written) == (0, ["qwen"], BEFORE)
+    assert (spark.run("return", WHY), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
     assert f"systemctl start -- {QWEN}" in spark.systemd.calls[earlier_count:]
     assert spark.newest == (3, "one", f"returned from generation 2: {WHY}")
     assert not spark.paths.begun_journal.exists()
@@ -325,7 +331,7 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
 
 def test_a_model_that_was_not_restarted_yet_runs_on_and_one_that_was_stopped_is_hot_again(spark):
     spark.deploy()
-    assert (spark.run("return", WHY), spark.hot, spark.written) == (0, ["qwen"], BEFORE)
+    assert (spark.run("return", WHY), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
     assert [call for call in spark.systemd.calls if QWEN in call] == []
     spark.deploy()
     spark.systemd.unit(QWEN)
@@ -337,20 +343,20 @@ def test_a_model_that_does_not_serve_any_more_is_told(spark):
     restart_model(spark)
     spark.systemd.unit(QWEN, **UP, MainPID="7", start_ok=False)
     assert spark.run("return", WHY) == errors.EXIT_NOTHING_HOT
-    assert spark.written == BEFORE
+    assert spark.file_state == BEFORE
 
 
 def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
-    gateway, brought = (f"/etc/systemd/system/{name}" for name in (GATEWAY, BROUGHT))
+    gateway, brought_unit = (f"/etc/systemd/system/{name}" for name in (GATEWAY, BROUGHT))
     runs_at_boot = {**UP, "MainPID": "9", "UnitFileState": "enabled"}
     gateway_file = spark.write(gateway, unit_text(OLD))
     spark.systemd.unit(GATEWAY, **runs_at_boot)
     spark.has_key(NEW, pid=9)
-    spark.deploy(gateway, brought)
+    spark.deploy(gateway, brought_unit)
     # An earlier deploy's unit that this one has removed, and one that it has brought.
     gateway_file.unlink()
     spark.systemd.unit(GATEWAY)
-    brought_file = spark.write(brought)
+    brought_file = spark.write(brought_unit)
     spark.systemd.unit(BROUGHT, **runs_at_boot)
     assert spark.run("return", WHY) == 0
     assert OLD in gateway_file.read_text() and not brought_file.exists()
@@ -373,5 +379,5 @@ def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatc
 def test_a_member_of_a_cluster_waits_for_the_deploy(spark):
     spark.deploy()
     rollback_journal.note_before_change(spark.paths, rollout="id")
-    assert (spark.run("return", WHY), spark.written) == (0, AFTER)
+    assert (spark.run("return", WHY), spark.file_state) == (0, AFTER)
     assert spark.paths.begun_journal.exists()

@@ -164,11 +164,11 @@ def test_a_cap_that_is_lost_is_set_again_by_its_unit_and_one_that_does_not_hold_
     spark, capsys
 ):
     tell(spark.paths, max_clock_mhz=2100)
-    capped = {**BUSY, "clock": 2130}
-    spark.gpu.shows(**capped)
+    capped_figures = {**BUSY, "clock": 2130}
+    spark.gpu.shows(**capped_figures)
     assert (spark.look(), spark.systemd.calls) == ({}, [])
     spark.gpu.shows(**BUSY)
-    spark.after_sleep = lambda: spark.gpu.shows(**capped)
+    spark.after_sleep = lambda: spark.gpu.shows(**capped_figures)
     assert spark.look() == {}
     assert spark.systemd.calls == [f"systemctl restart -- {CAP_UNIT}"]
     assert "2418 MHz, its cap of 2100 MHz is lost: set again" in capsys.readouterr().out

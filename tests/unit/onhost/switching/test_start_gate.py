@@ -231,8 +231,8 @@ def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
 ):
     write_models(spark.paths, {"qwen": {**QWEN, **values}})
     write_meminfo(spark.paths, available_gib=available)
-    refused = pytest.raises(errors.Problem, match=shortage or None)
-    with refused if shortage else contextlib.nullcontext():
+    refusal = pytest.raises(errors.Problem, match=shortage or None)
+    with refusal if shortage else contextlib.nullcontext():
         spark.start()
 
 

@@ -27,8 +27,8 @@ def spark(tmp_path, monkeypatch):
             self.engine.chat = lambda _: (503, {"error": "busy"})
             self.count_tokens()
 
-        def count_tokens(self, generated: int = 0) -> None:
-            self.tokens += generated
+        def count_tokens(self, new_tokens: int = 0) -> None:
+            self.tokens += new_tokens
             self.count(self.running, self.tokens, waiting=1.0)
 
         def look(self, sleep_s: float = 60.0) -> list[str]:

@@ -135,8 +135,7 @@ def test_a_silent_job_gives_a_heartbeat(host, tmp_path):
     assert set(lines) == {"job quiet: still running, 0 s"}
 
 
-def said(host, words: str):
-    """Whether a run said these words."""
+def has_line(host, words: str):
     return lambda: any(words in line for line in host.lines)
 
 
@@ -146,7 +145,7 @@ def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path):
     first = host.start_run("b", "--", *script)
     until(count.exists, "it runs")
     second = host.start_run("b", "--", *script)
-    until(said(host, "is running already"), "attached")
+    until(has_line(host, "is running already"), "attached")
     gate.touch()
     assert [first.result(180), second.result(180)] == [0, 0]
     assert count.read_text() == "started\n"
@@ -157,7 +156,7 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path):
     first = host.start_run("b", "--", *work_until(gate, f"touch {begin_mark}", "echo first"))
     until(begin_mark.exists, "it runs")
     second = host.start_run("b", "--", "echo", "second")
-    until(said(host, "waiting for its end"), "it waits")
+    until(has_line(host, "waiting for its end"), "it waits")
     gate.touch()
     wait([first, second], 180)
     assert host.lines[-2:] == ["first", "second"]

@@ -72,9 +72,9 @@ def test_ports_are_opened_anew_where_their_file_is_newer(
 ):
     paths, name = root(tmp_path, file="aa", runs="aa"), outdated_units.GATEWAY_SOCKET
     systemd.unit(GATEWAY, **UP)
-    entered = {"ActiveState": "active", "ActiveEnterTimestamp": f"@{entry_time}"}
+    entry = {"ActiveState": "active", "ActiveEnterTimestamp": f"@{entry_time}"}
     # The service was started since: that opens nothing.
-    systemd.unit(name, StateChangeTimestamp="@900", **(entered if entry_time else {}))
+    systemd.unit(name, StateChangeTimestamp="@900", **(entry if entry_time else {}))
     if file_time is not None:
         file = paths.root / "etc/systemd/system" / name
         file.write_text("[Socket]\nListenStream=127.0.0.1:8090\n")

@@ -1,4 +1,4 @@
-"""What was here before the first deploy; packages leave with what came for them alone."""
+"""The state before the first deploy; packages leave with what came for them alone."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def test_what_came_goes_with_what_came_for_it_alone(apt, paths):
 
 
 def test_packages_and_an_account_that_were_here_stay_although_nobody_needs_them(apt, paths):
-    apt.installed_names |= {"libjs", "prometheus"}
-    apt.needs["exporter"] = {"libjs"}
+    apt.installed_names.add("prometheus")
+    apt.needs["exporter"] = {"curl"}
     apt.accounts.add("prometheus")
     package_changes.record_new_packages(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.installed_names.add("exporter")
     names = ["prometheus", "exporter"]
     assert package_changes.purge_recorded_packages(paths, names) == ["exporter"]
-    assert {"libjs", "prometheus"} < apt.installed_names
+    assert {"curl", "prometheus"} < apt.installed_names
     assert [argv[0] for argv in apt.changes] == ["apt-get"]
 
 
