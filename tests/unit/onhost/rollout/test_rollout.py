@@ -267,9 +267,7 @@ def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spar
     foreign_file = spark.write("/data/launch.sh")
     spark.finish_deploy("/data/launch.sh")
     foreign_file.write_text("#!/bin/sh\n# by hand, since\n")
-    with pytest.raises(
-        errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "
-    ):
+    with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
         spark.run("back")
     assert "/data/launch.sh" in rollback_journal.effects_of_return(spark.paths)["foreign"]
     assert (spark.hot, spark.file_state, spark.systemd.calls) == (["qwen"], AFTER, [])
