@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 
 import pytest
 
@@ -40,9 +41,14 @@ def path(paths):
     return paths.deploy_lock
 
 
-def speak(*lines: str, deploy: Deploy = MINE, **more: object):
-    """Let a deploy hold the lock while it sends these lines."""
-    return deploy_lock.answer_request({**asdict(deploy), **more}, iter(lines))
+def speak(*lines: str, deploy: Deploy = MINE, meanwhile=lambda: None, **more: object):
+    """Let a deploy hold the lock while it sends these lines, after something has been done."""
+
+    def messages():
+        meanwhile()
+        yield from lines
+
+    return deploy_lock.answer_request({**asdict(deploy), **more}, messages())
 
 
 class Busy:
@@ -57,24 +63,21 @@ class Busy:
 
 
 def test_the_lock_is_held_while_the_deploy_speaks_and_told_line_by_line(journal, path):
-    def deploy_lines():
+    def look() -> None:
         assert deploy_lock.lock_holder(path) == MINE
         assert deploy_lock.other_lock_holder(MINE, path) is None
         assert path.stat().st_mode & 0o777 == 0o600
-        yield "changed Base | Apply kernel settings\n"
-        yield "\n"
-        yield "ended done\n"
 
-    deploy_lock.answer_request(asdict(MINE), deploy_lines())
+    speak("changed Base | Apply settings\n", "\n", "ended done\n", meanwhile=look)
     assert deploy_lock.lock_holder(path) is None and not path.with_suffix(".json").exists()
-    lines = ["changed Base | Apply kernel settings", "done"]
+    lines = ["changed Base | Apply settings", "done"]
     assert journal == [JOURNAL_PREFIX + line for line in lines]
 
 
 def test_silence_ends_it(journal, path, monkeypatch):
     monkeypatch.setattr(deploy_lock, "SILENCE_S", 1)
     # Ended by the alarm; without one this test fails and does not wait for ever.
-    deploy_lock.answer_request(asdict(MINE), (time.sleep(5) or "changed" for _ in "x"))
+    speak("changed what nobody hears", meanwhile=lambda: time.sleep(5))
     assert deploy_lock.lock_holder(path) is None
     assert journal == [f"{JOURNAL_PREFIX}nothing heard for 1 s"]
 
@@ -112,12 +115,10 @@ def test_the_younger_gives_up_at_once_and_is_told_for_whom_also_after_that_ones_
     other_deploy = deploy_records.other_and_cut_off_deploy(asdict(YOUNGER))["other"]
     assert other_deploy.startswith("anna from laptop: deploy of spark, since ")
     # It tries again, and nobody is in its way.
-
-    def deploy_lines():
-        assert deploy_lock.other_lock_holder(YOUNGER, path) is None
-        yield "ended done"
-
-    deploy_lock.answer_request(asdict(YOUNGER), deploy_lines())
+    holders = []
+    look = partial(deploy_lock.other_lock_holder, YOUNGER, path)
+    speak("ended done", deploy=YOUNGER, meanwhile=lambda: holders.append(look()))
+    assert holders == [None]
     with pytest.raises(errors.Problem, match="was not taken"):
         deploy_lock.other_lock_holder(YOUNGER, path)
 
@@ -126,15 +127,11 @@ def test_the_elder_waits_until_the_younger_has_given_up_and_its_host_says_so(
     journal, path, monkeypatch
 ):
     answers = []
-    elder_thread = threading.Thread(
-        target=lambda: answers.append(deploy_records.other_and_cut_off_deploy(asdict(MINE)))
-    )
 
-    def deploy_lines():
-        elder_thread.join()
+    def ask() -> None:
         answers.append(deploy_records.other_and_cut_off_deploy(asdict(MINE)))
-        yield "ended done"
 
+    elder_thread = threading.Thread(target=ask)
     busy, sleep = Busy(path, YOUNGER), deploy_lock.time.sleep
 
     def wait(seconds: float) -> None:
@@ -145,7 +142,7 @@ def test_the_elder_waits_until_the_younger_has_given_up_and_its_host_says_so(
 
     monkeypatch.setattr(deploy_lock.time, "sleep", wait)
     elder_thread.start()
-    deploy_lock.answer_request(asdict(MINE), deploy_lines())
+    speak("ended done", meanwhile=lambda: (elder_thread.join(), ask()))
     assert [(answer["waited"], answer["other"]) for answer in answers] == [(True, ""), (False, "")]
     assert journal == [f"{JOURNAL_PREFIX}done"]
 

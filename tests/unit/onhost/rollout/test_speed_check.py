@@ -53,7 +53,7 @@ class Spark(HotSpark):
         new_tokens = self.tokens or request["max_tokens"]
         self.request_count += 1 + self.extra
         self.token_count += new_tokens
-        self.count(0, self.token_count, finished_requests=self.request_count)
+        self.count(0, self.token_count, answers=self.request_count)
         if request.get("stream"):
             return 200, self.stream("dense prose", new_tokens)
         return 200, FakeEngine.answer("dense prose", new_tokens)
