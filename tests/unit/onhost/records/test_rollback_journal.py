@@ -135,17 +135,14 @@ def test_units_are_noted_as_they_ran_before_the_first_change(paths, systemd):
     assert rollback_journal.absent_units(document) == {"a.service"}
 
 
-@pytest.mark.parametrize("name", ["cluster-pair.key", "peer-agent-spark1.pem", "api-key"])
-def test_no_secret_is_copied(paths, name):
-    write(paths, "secret", f"/etc/lockstep/secrets/{name}", "/etc/a")
+def test_no_secret_is_copied_and_a_first_deploy_has_nothing_to_return_to(tmp_path, paths):
+    names = [f"/etc/lockstep/secrets/{name}" for name in ("pair.key", "spark1.pem", "api-key")]
+    write(paths, "secret", *names, "/etc/a")
     assert list(rollback_journal.unfinished_journal(paths)["before"]) == ["/etc/a"]
     assert stat.S_IMODE(paths.begun_journal.stat().st_mode) == 0o600
-
-
-def test_a_first_deploy_has_nothing_to_return_to(tmp_path):
-    paths = layout.Paths(tmp_path / "host")
-    rollback_journal.note_before_change(paths, ["/etc/a"])
-    assert rollback_journal.unfinished_journal(paths) is None and not paths.state.exists()
+    first = layout.Paths(tmp_path / "first")
+    rollback_journal.note_before_change(first, ["/etc/a"])
+    assert rollback_journal.unfinished_journal(first) is None and not first.state.exists()
 
 
 def test_the_way_back_from_a_generation_has_all_that_its_deploys_changed(paths):

@@ -39,19 +39,14 @@ def test_where_something_stays_the_program_and_the_record_stay_until_the_next_ru
         assert list(paths.root.iterdir()) == []
 
 
-def test_a_folder_with_a_file_of_somebody_else_s_stays(paths):
-    (paths.root / "mine").mkdir()
-    (paths.root / "mine/x").touch()
+def test_a_folder_with_a_file_of_others_stays_and_a_setting_has_its_value_of_before(paths):
+    file, setting = paths.root / "mine/x", paths.proc / "sys/vm/swappiness"
+    for path in (file, setting):
+        path.parent.mkdir(parents=True)
+        path.write_text("10")
     assert remove_items(paths, RemovalItem("folder", "/mine")) == []
-    assert (paths.root / "mine/x").exists()
-
-
-def test_a_setting_has_its_value_of_before(paths):
-    at = paths.proc / "sys/vm/swappiness"
-    at.parent.mkdir(parents=True)
-    at.write_text("10")
     assert remove_items(paths, RemovalItem("setting", "vm.swappiness", "60")) == []
-    assert at.read_text() == "60"
+    assert file.exists() and setting.read_text() == "60"
 
 
 def test_a_unit_without_a_file_keeps_no_other_enabled(paths, systemd):

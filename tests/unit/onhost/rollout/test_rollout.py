@@ -300,10 +300,13 @@ def test_the_program_notes_what_it_is_told_to(spark, monkeypatch):
     assert (document["points"], document["since"], document["rollout"]) == (OLD, 1, "id")
 
 
-def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
+def test_a_member_of_a_cluster_restarts_and_returns_only_with_the_deploy(spark):
     spark.join_cluster("qwen", rank=1)
     spark.deploy()
     assert rollout.outdated_models(config.load_host(spark.paths.models), spark.paths) == []
+    rollback_journal.note_before_change(spark.paths, rollout="id")
+    assert (spark.run("return", WHY), spark.file_state) == (0, AFTER)
+    assert spark.paths.begun_journal.exists()
 
 
 def restart_model(spark: Spark) -> None:
@@ -372,10 +375,3 @@ def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatc
     data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@new"))
     assert spark.run("return", WHY) == 0
     assert image_uses == [("webui@old", 4)]
-
-
-def test_a_member_of_a_cluster_waits_for_the_deploy(spark):
-    spark.deploy()
-    rollback_journal.note_before_change(spark.paths, rollout="id")
-    assert (spark.run("return", WHY), spark.file_state) == (0, AFTER)
-    assert spark.paths.begun_journal.exists()

@@ -103,24 +103,22 @@ def test_the_timer_leaves_an_engine_and_a_switch_alone(spark, disturb):
     assert spark.sense_requests == []
 
 
+def sense_findings() -> list[tuple[str, str, str]]:
+    return list(deploy_records.sense_findings(None))
+
+
 def test_the_timer_restarts_nothing_and_its_finding_is_told(spark):
     spark.looks = [WRONG]
-    assert spark.run("--rest") == 0
-    assert spark.systemd.calls == []
+    assert (spark.run("--rest"), spark.systemd.calls) == (0, [])
     # An engine is not accused for one answer.
     assert len(spark.sense_requests) == 2
     assert "talks nonsense: echo: expected a, came b; asked" in spark.status_text()
-    assert list(deploy_records.sense_findings(None)) == [
-        ("sense", "qwen", "talks nonsense: echo: expected a, came b")
-    ]
+    assert sense_findings() == [("sense", "qwen", "talks nonsense: echo: expected a, came b")]
     # Of a process that is gone nothing is told.
     spark.runs(pid=8)
-    assert "nonsense" not in spark.status_text()
-    assert list(deploy_records.sense_findings(None)) == []
-
-
-def test_one_wrong_look_of_two_is_no_finding(spark):
+    assert "nonsense" not in spark.status_text() and sense_findings() == []
+    # One wrong look of two is no finding.
     spark.looks = [WRONG, SOUND]
     spark.run("--rest")
     assert "makes sense: echo; asked" in spark.status_text()
-    assert list(deploy_records.sense_findings(None)) == [("sense", "qwen", "no nonsense")]
+    assert sense_findings() == [("sense", "qwen", "no nonsense")]

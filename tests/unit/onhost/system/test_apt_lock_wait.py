@@ -143,10 +143,14 @@ def test_one_that_works_for_another_program_may_be_ended(process, unit, remedy):
     assert remedy in apt_lock_wait.AptLockHolder("/var/lib/dpkg/lock", 7, process, unit).remedy
 
 
-def test_needrestart_restarts_nothing_after_a_command_of_ours(paths, tmp_path, capfd):
+def test_needrestart_restarts_nothing_after_a_command_of_ours_and_a_missing_one_is_told(
+    paths, tmp_path, capfd
+):
     command = program(tmp_path, "apt-get", "echo $NEEDRESTART_SUSPEND")
     assert apt_lock_wait.main(["--", str(command)], paths) == 0
     assert capfd.readouterr().out == "1\n"
+    with pytest.raises(errors.Problem, match="No such file"):
+        apt_lock_wait.main(["--", "/nonexistent/apt-get"], paths)
 
 
 @pytest.mark.usefixtures("clock")
@@ -155,8 +159,3 @@ def test_who_is_refused_each_time_gives_up_too(paths, tmp_path, monkeypatch):
     command = program(tmp_path, "apt-get", "echo 'E: Could not get lock /x'; exit 100")
     with pytest.raises(errors.Problem, match="not done after 30 min, it was refused a lock"):
         apt_lock_wait.main(["--", str(command)], paths)
-
-
-def test_a_program_that_is_not_there_is_wrong_use(paths):
-    with pytest.raises(errors.Problem, match="No such file"):
-        apt_lock_wait.main(["--", "/nonexistent/apt-get"], paths)
