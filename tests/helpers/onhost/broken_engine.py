@@ -24,56 +24,34 @@ VERSION_PAGES = {
 
 @dataclass
 class Engine:
-    """An engine and its defects; every `True` is one defect.
+    """An engine and its defects; every `True` is one defect."""
 
-    Attributes:
-        swallow: Take the request and never answer, as a proxy does that hangs on its own calls.
-        slow_s: Sleep so long in mid-answer.
-        empty: Count tokens, and send no text.
-        is_cached: Answer everything but the first request without the engine.
-        other_model: Another model answers.
-        answers_as: The name that answers carry, where it is not the model's.
-        cut: End the stream in the middle.
-        no_done: End the stream without [DONE].
-        no_usage: Leave `usage` out.
-        burst: Send the whole answer at once.
-        crowd: Requests of other clients per request.
-        status: Answer with this status instead.
-        restarts: Be another engine after so many requests.
-        short: Tokens to leave out.
-        no_metrics: Publish no counters.
-        lie: Tokens to count in `usage` beyond the generated ones.
-        text_only: Refuse images, as --language-model-only does.
-        kind: The engine that it plays. SGLang refuses to stream token ids; llama.cpp counts along
-            as timings, and only on request.
-        holds: Its parser holds the text back to the end. Then no event leaves at a step, but for
-            llama.cpp's first one, and vLLM's where token ids are requested.
-        old: It does not know that key and ignores it.
-        slower: Factor by which each step takes longer.
-        answer: Message to answer with, by the request.
-    """
-
-    swallow: bool = False
-    slow_s: float = 0.0
-    empty: bool = False
-    is_cached: bool = False
-    other_model: bool = False
-    answers_as: str = MODEL
-    cut: bool = False
-    no_done: bool = False
-    no_usage: bool = False
-    burst: bool = False
-    crowd: int = 0
-    status: int = 200
-    restarts: int = 0
-    short: int = 0
-    no_metrics: bool = False
-    lie: int = 0
-    text_only: bool = False
+    swallow: bool = False  # Take the request and never answer, as a proxy that hangs itself.
+    slow_s: float = 0.0  # Sleep so long in mid-answer.
+    empty: bool = False  # Count tokens, and send no text.
+    is_cached: bool = False  # Answer everything but the first request without the engine.
+    other_model: bool = False  # Another model answers.
+    answers_as: str = MODEL  # The name that answers carry, where it is not the model's.
+    cut: bool = False  # End the stream in the middle.
+    no_done: bool = False  # End the stream without [DONE].
+    no_usage: bool = False  # Leave `usage` out.
+    burst: bool = False  # Send the whole answer at once.
+    crowd: int = 0  # Requests of other clients per request.
+    status: int = 200  # Answer with this status instead.
+    restarts: int = 0  # Be another engine after so many requests.
+    short: int = 0  # Tokens to leave out.
+    no_metrics: bool = False  # Publish no counters.
+    lie: int = 0  # Tokens to count in `usage` beyond the generated ones.
+    text_only: bool = False  # Refuse images, as --language-model-only does.
+    #: The engine that it plays. SGLang refuses to stream token ids; llama.cpp counts along as
+    #: timings, and only on request.
     kind: str = "vllm"
+    #: Its parser holds the text back to the end. Then no event leaves at a step, but for
+    #: llama.cpp's first one, and vLLM's where token ids are requested.
     holds: bool = False
-    old: bool = False
-    slower: float = 1.0
+    old: bool = False  # It does not know that key and ignores it.
+    slower: float = 1.0  # Factor by which each step takes longer.
+    #: The message to answer with, by the request.
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
     finished_requests: int = 0
@@ -162,9 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _text(self, request: dict[str, Any]) -> str:
         return f"words of {zlib.crc32(str(request['messages'][0]['content']).encode())} " * STEPS
 
-    def _stream(
-        self, text: str, reply: dict[str, Any], finish: str, request: dict[str, Any]
-    ) -> None:
+    def _stream(self, text: str, reply: dict, finish: str, request: dict) -> None:
         engine = self.engine
         usage = reply.pop("usage", None)
         ids = request.get("return_token_ids") and engine.kind == "vllm" and not engine.old
@@ -197,9 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
-    def _count(
-        self, request: dict[str, Any], usage: dict[str, Any] | None, token_count: int
-    ) -> dict[str, Any]:
+    def _count(self, request: dict, usage: dict | None, token_count: int) -> dict:
         if self.engine.kind == "llamacpp":
             timings = {"timings": {"predicted_n": token_count}}
             return timings if request.get("timings_per_token") else {}

@@ -14,7 +14,7 @@ import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,9 +39,7 @@ def program_folder(folder: Path) -> str:
     return str(folder)
 
 
-def program(
-    word: str, *arguments: str, python: Sequence[str] = (sys.executable, "-S")
-) -> list[str]:
+def program(word: str, *arguments: str, python=(sys.executable, "-S")) -> list[str]:
     """The argument list that runs a program of this repository as on a host."""
     boot = f"import runpy, sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
     boot += "runpy.run_module('lockstep.onhost', run_name='__main__')"
@@ -81,12 +79,7 @@ def begin_boot(paths: layout.Paths, name: str, uptime_s: float = 60.0) -> None:
     (paths.proc / "uptime").write_text(f"{uptime_s:.2f} 0.00\n")
 
 
-def write_meminfo(
-    paths: layout.Paths,
-    available_gib: float,
-    free_gib: float | None = None,
-    total_gib: float = 119.6,
-) -> None:
+def write_meminfo(paths, available_gib: float, free_gib=None, total_gib=119.6) -> None:
     """Write these figures to /proc/meminfo of a made-up host."""
     free = available_gib if free_gib is None else free_gib
     kib = {"MemTotal": total_gib, "MemFree": free, "MemAvailable": available_gib}
@@ -106,9 +99,7 @@ def put_in_container(paths: layout.Paths, container: str, *processes: int) -> No
 LOOPBACK = "0100007F"
 
 
-def let_listen(
-    paths: layout.Paths, pid: int, group: str, address: str = LOOPBACK, port: int = 30001
-) -> None:
+def let_listen(paths, pid: int, group: str, address=LOOPBACK, port=30001) -> None:
     """Make a process in a control group listen at a port, as the kernel shows it."""
     table = paths.proc / "net" / "tcp"
     table.parent.mkdir(parents=True, exist_ok=True)
@@ -139,9 +130,7 @@ onhost_fake_systemd.clock = clock
 _start_program = runner.start
 
 
-def _start(
-    argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
-) -> subprocess.Popen[str] | InlineProcess:
+def _start(argv: Sequence[str], env=None, stderr: int = subprocess.PIPE):
     """Start a program as the runner does; the make-believe systemd needs no other program."""
     name, *words = argv
     if name not in onhost_fake_systemd.PROGRAMS:
@@ -167,9 +156,7 @@ class InlineProcess:
     Work that takes time goes on when the process that waits for it was killed.
     """
 
-    def __init__(
-        self, argv: Sequence[str], answer: Callable[..., int], takes_time: bool = False
-    ) -> None:
+    def __init__(self, argv: Sequence[str], answer: Callable[..., int], takes_time=False) -> None:
         self._answer = answer
         self.args, self.returncode = list(argv), -1
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
@@ -273,28 +260,21 @@ class FakeDocker:
 
     def __init__(self, path: Path) -> None:
         self.containers: dict[str, str] = {}
-        #: Name of a running container → its first process.
-        self.pids: dict[str, int] = {}
+        self.pids: dict[str, int] = {}  # Name of a running container → its first process.
         self.images: dict[str, dict] = {}
-        #: Tag → the image that it was given to.
-        self.tags: dict[str, str] = {}
-        #: Name of each volume → its folder on the host.
-        self.volumes: dict[str, str] = {}
-        #: Containers and volumes of others.
-        self.foreign: set[str] = set()
+        self.tags: dict[str, str] = {}  # Tag → the image that it was given to.
+        self.volumes: dict[str, str] = {}  # Name of each volume → its folder on the host.
+        self.foreign: set[str] = set()  # Containers and volumes of others.
         self.pull_events: list[dict] = []
         self.pulled_image: dict | None = None
         self.pulls: list[dict[str, str]] = []
         self.path = path
-        #: Whether a pull really asks the registry that its image names.
-        self.takes = False
+        self.takes = False  # Whether a pull really asks the registry that its image names.
         self.media_types: dict[str, str] = {}
         self.deaf_removals = 0
         self.refusals: dict[str, str] = {}
-        #: Paths that get no answer.
-        self.silent: set[str] = set()
-        #: Path → the whole answer, whatever else is there.
-        self.answers: dict[str, object] = {}
+        self.silent: set[str] = set()  # Paths that get no answer.
+        self.answers: dict[str, object] = {}  # Path → the whole answer, whatever else is there.
         outer = self
 
         class Handler(_QuietHandler):
