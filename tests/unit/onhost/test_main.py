@@ -29,7 +29,6 @@ def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the folder."""
     argv = [*_PYTHON, *words]
     return subprocess.run(
         argv, cwd=folder, capture_output=True, text=True, check=False, timeout=180

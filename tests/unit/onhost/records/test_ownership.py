@@ -28,8 +28,6 @@ GENERATIONS = "/var/lib/lockstep-deploy/generations"
 
 
 class Root:
-    """A host's file system in a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

@@ -23,16 +23,12 @@ from lockstep.onhost.records import (
 
 @dataclass(frozen=True)
 class Note:
-    """One note in a record."""
-
     reason: str
     at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Notes:
-    """A record with notes."""
-
     notes: tuple[Note, ...] = ()
     groups: dict[str, list[str] | None] | None = None
 

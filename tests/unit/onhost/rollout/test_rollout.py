@@ -58,7 +58,6 @@ class Spark(ModelHost):
         return file
 
     def has_key(self, restart_key: str, pid: int = 7) -> None:
-        """Let a process have been started with this restart key."""
         self.write(f"/proc/{pid}/environ", f"A=b\0LOCKSTEP_RESTART_KEY={restart_key}\0C=d\0")
 
     def runs(self, **more: object) -> None:

@@ -44,7 +44,6 @@ class Spark(HotSpark):
         monkeypatch.setattr(openai_api, "generate", generate_timed)
 
     def minimum(self, **keys: object) -> None:
-        """Set the minimum of these keys."""
         self.tell("qwen", minimum=keys or None)
 
     def answer(self, request: dict) -> tuple[int, object]:

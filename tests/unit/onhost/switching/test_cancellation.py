@@ -61,7 +61,6 @@ def starts(spark: SwitchingSpark, name: str = "qwen") -> None:
 
 
 def switch_of(spark: SwitchingSpark, user: str = "anna") -> switching.Switch:
-    """A switch in this process."""
     return switching.Switch(config.load_host(spark.paths.models), spark.paths, user=user)
 
 

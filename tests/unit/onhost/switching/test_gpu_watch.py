@@ -68,7 +68,6 @@ class Spark(HotSpark):
         self.gpu.shows(**figures)
 
     def look(self) -> dict[str, str]:
-        """One look; the findings."""
         host = config.load_host(self.paths.models)
         gpu_watch.GpuState(host, self.paths).check_and_record(host.models["qwen"])
         return watch_findings.load(self.paths).gpu.findings

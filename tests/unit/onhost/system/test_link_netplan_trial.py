@@ -47,8 +47,6 @@ esac
 
 
 class Link:
-    """A host with its network, and the questions to it."""
-
     def __init__(self, folder: Path, monkeypatch) -> None:
         self.paths, self._patch = layout.Paths(folder), monkeypatch
         self.file = folder / "etc/netplan/40-cx7.yaml"

@@ -39,7 +39,6 @@ def host(tmp_path, monkeypatch):
             return self.run(*argv), self.lines
 
         def start_run(self, *argv: str) -> Future[int]:
-            """The same in another thread."""
             return threads.submit(self.run, *argv)
 
     with ThreadPoolExecutor() as threads:
