@@ -78,7 +78,6 @@ class Clock:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the test began."""
         return self.time - _BEGAN
 
     def at(self, seconds: float, change: Callable[[], object]) -> None:

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import onhost_fake_systemd
 from a_clock import Clock
+from a_model import tell
 from a_model_host import ModelHost
 from a_process import Process, T, have_switches, one_clock
 from an_identity import give_identity
@@ -131,9 +132,8 @@ class Spark(ModelHost):
             "own": {"unit": OWN, "start_timeout_s": 60},
         }
         super().__init__(folder, monkeypatch, models)
-        data = json.loads(self.paths.models.read_text())
-        clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
-        self.paths.models.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
+        pair = {"name": "pair", "rank": rank, "port": port, "members": members}
+        tell(self.paths, name=self.name, clusters={"pair": pair})
         self.paths.run.mkdir(parents=True)
         give_identity(self.paths, self.name)
         self.log = io.StringIO()
@@ -141,14 +141,12 @@ class Spark(ModelHost):
         self.clock: Clock | None = None
 
     def process(self, out: io.StringIO) -> Process:
-        """One of the host's programs, which prints to `out`."""
         return Process(str(self.systemd.folder), out)
 
     def leave_cluster(self) -> None:
         """Remove the cluster and its models, as a deploy does."""
-        data = json.loads(self.paths.models.read_text())
-        data["models"] = {"own": data["models"]["own"]}
-        self.paths.models.write_text(json.dumps({**data, "clusters": {}}))
+        own = json.loads(self.paths.models.read_text())["models"]["own"]
+        tell(self.paths, models={"own": own}, clusters={})
 
     def program(self, module: str, *words: str) -> int:
         """Run one of the host's programs in this thread."""
@@ -156,7 +154,6 @@ class Spark(ModelHost):
         return errors.run_main(module, lambda: program.main(list(words), self.paths))
 
     def power_on(self) -> None:
-        """Start the agent."""
         process = self.agent = self.process(self.log)
         member_agent = process.do(lambda: agent.Agent(self.paths, participant.Times()))
 
@@ -186,15 +183,12 @@ class Spark(ModelHost):
 
     def freeze(self) -> None:
         """Hang the host, or cut its fabric: no answer comes, and no refusal."""
-        assert self.agent is not None
         self.agent.is_frozen = True
 
     def thaw(self) -> None:
-        assert self.agent is not None
         self.agent.is_frozen = False
 
     def start_program(self, module: str, *words: str) -> RunningProgram:
-        """Start one of the host's programs."""
         return RunningProgram(self.process(io.StringIO()), lambda: self.program(module, *words))
 
     def switch_begun(self, name: str) -> RunningProgram:
@@ -214,7 +208,6 @@ class Spark(ModelHost):
         return code, out.getvalue().splitlines()
 
     def do(self, work: Callable[[], T], out: io.StringIO | None = None) -> T:
-        """Call a function as a program of this host."""
         return self.process(out or io.StringIO()).do(work)
 
     def state(self, unit: str = GLM) -> str:
@@ -225,11 +218,9 @@ class Spark(ModelHost):
         return run_records.recorded_runs(self.paths)["pair"]
 
     def agent_state(self) -> member_client.Answer:
-        """The agent's report of its state."""
         return self.ask("state")
 
     def ask(self, verb: str, body: member_client.Answer | None = None) -> member_client.Answer:
-        """The agent's answer to a member."""
         cluster = config.load_host(self.paths.models).clusters["pair"]
         caller = member_client.MemberClient.from_cluster(cluster, self.paths)
         return caller.ask(cluster.own_member, verb, body)

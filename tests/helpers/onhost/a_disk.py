@@ -33,7 +33,6 @@ class Disk:
 
     @property
     def kib(self) -> int:
-        """Its read-ahead now."""
         return int(self.control.read_text())
 
     def give(self, gib: float) -> None:
@@ -52,13 +51,7 @@ def write_checkpoint(paths: layout.Paths, shards: int = 2, gib: float = 1.0) -> 
     return files
 
 
-def let_use(
-    paths: layout.Paths,
-    pid: int,
-    unit: str,
-    mapped_files: tuple[Path, ...] = (),
-    open_files: tuple[Path, ...] = (),
-) -> None:
+def let_use(paths: layout.Paths, pid: int, unit: str, mapped_files=(), open_files=()) -> None:
     """Make a process of a unit map and open these files, as the kernel shows it."""
     folder = paths.proc / str(pid)
     (folder / "fd").mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,6 @@ PROGRAM = Path(__file__).resolve().parents[3] / "lab/guest/root/usr/bin/nvidia-s
 
 
 class AGpu:
-    """One GB10."""
-
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         programs = folder / "bin"
@@ -62,6 +60,5 @@ class AGpu:
 
     @property
     def cap(self) -> str | None:
-        """The cap that was set, MHz."""
         path = self.folder / "cap"
         return path.read_text() if path.exists() else None

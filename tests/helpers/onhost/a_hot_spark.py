@@ -25,6 +25,17 @@ class HotSpark(ModelHost):
         """Make the process of this number the engine."""
         self.systemd.unit(UNIT, **UP, MainPID=str(pid))
 
+    def count(self, running: float, tokens=5.0, waiting=0.0, answers=0.0) -> None:
+        """Set the counters of the engine, vLLM's."""
+        label = '{engine="0",model_name="q"}'
+        self.engine.metrics = (
+            f"vllm:num_requests_running{label} {running}\n"
+            f"vllm:num_requests_waiting{label} {waiting}\n"
+            f"vllm:request_success_total{label} {answers}\n"
+            f"vllm:generation_tokens_total{label} {tokens}\n"
+            f"vllm:generation_tokens_created{label} 1.7e+09\n"
+        )
+
     def status_text(self) -> str:
         """The output of `switch.sh status`."""
         gathered_status = status.query_status(config.load_host(self.paths.models), self.paths)

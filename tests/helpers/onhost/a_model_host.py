@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_model import about
+from a_model import about, tell
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
 
 #: systemd's properties of an active unit.
@@ -39,14 +39,19 @@ class ModelHost:
             self.systemd.unit(unit, **(UP if name == up else {}))
 
     def tell(self, name: str, **values: object) -> None:
-        """Change a model's data."""
         data = json.loads(self.paths.models.read_text())
         data["models"][name].update(values)
         self.paths.models.write_text(json.dumps(data))
 
+    def join_cluster(self, name: str, rank: int = 0) -> None:
+        """Make a model one of a cluster of two, in which this host has that rank."""
+        members = [{"name": f"spark{n}", "address": f"10.77.0.{n}"} for n in (1, 2)]
+        pair = {"name": "pair", "rank": rank, "port": 7079, "members": members, "links": {}}
+        tell(self.paths, clusters={"pair": pair})
+        self.tell(name, cluster="pair")
+
     @property
     def hot(self) -> list[str]:
-        """The models whose units are active."""
         states = {name: self.systemd.state(unit) for name, unit in self.unit_of.items()}
         return [name for name, state in states.items() if state["ActiveState"] == "active"]
 

@@ -79,7 +79,6 @@ class Spark:
 
 
 def write_lease(paths: layout.Paths, *peers: peer_client.Peer) -> None:
-    """Let the host of these paths copy from peers."""
     announced_fetches.claims_folder(paths).mkdir(parents=True, exist_ok=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer) for peer in peers]}
     (peer_client.folder_of_leases(paths) / "0.client.json").write_text(json.dumps(lease))

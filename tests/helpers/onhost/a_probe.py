@@ -37,10 +37,7 @@ def take(
 ) -> subprocess.CompletedProcess[str]:
     """The output of a host that reads a document of `lockstep.files.remote_exec`.
 
-    Args:
-        document: The document.
-        folder: Folder of programs that precede the machine's own.
-        texts: Modules → their text, for modules that differ here.
+    Programs of `folder` precede the machine's own; `texts` are those of modules that differ here.
     """
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     return forked_host.run(_command(), environment=environment, text=document, texts=texts)
@@ -49,13 +46,9 @@ def take(
 def ask(
     name: str, question: object, folder: Path | None = None, replace: dict[str, str] | None = None
 ) -> Any:
-    """The answer of a reader, with programs of ``folder`` before the machine's own.
+    """The answer of a reader, with programs of `folder` before the machine's own.
 
-    Args:
-        name: The reader.
-        question: The question to the reader.
-        folder: Folder of programs.
-        replace: Text in the modules that are sent → its replacement, for a process of its own.
+    `replace` is text in the modules that are sent → its replacement, for a process of its own.
     """
     if replace:
         answer = _of_others(name, question, folder, replace)

@@ -24,17 +24,11 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Process:
-    """One program.
+    """One program."""
 
-    Attributes:
-        systemd: Folder of the units of its host.
-        out: Takes its output; None: the test's standard output does.
-        is_frozen: Whether the program is stopped; a killed program stays so.
-    """
-
-    systemd: str
-    out: Any
-    is_frozen: bool = False
+    systemd: str  # Folder of the units of its host.
+    out: Any  # Takes its output; None: the test's standard output does.
+    is_frozen: bool = False  # Whether the program is stopped; a killed program stays so.
 
     def do(self, work: Callable[[], T]) -> T:
         """Call a function as this program. Threads that it starts belong to this program."""
@@ -46,13 +40,10 @@ class Process:
         return copy_context().run(do_work)
 
     def another(self, out: Any) -> Process:
-        """Another program of its host."""
         return replace(self, out=out, is_frozen=False)
 
 
-def have_switches(
-    monkeypatch: pytest.MonkeyPatch, *hosts: tuple[FakeSystemd, layout.Paths]
-) -> None:
+def have_switches(monkeypatch, *hosts: tuple[FakeSystemd, layout.Paths]) -> None:
     """Have systemd run the switches of these hosts within this process, or in a fork of it."""
     roots = {str(systemd.folder): paths for systemd, paths in hosts}
 

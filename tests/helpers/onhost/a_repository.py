@@ -9,7 +9,6 @@ BRANCH = "fix/parsing"
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git and return its output."""
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")
     argv = ("git", "-C", str(folder), *identity, *words)
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()

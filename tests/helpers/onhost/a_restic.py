@@ -60,9 +60,7 @@ def _taken_out(place: Path, password: bytes) -> tuple[bytes, dict[str, Any], byt
     return (place / "config").read_bytes(), key, text
 
 
-def _put_in(
-    place: Path, password: bytes, settings: bytes, key: dict[str, Any], text: bytes
-) -> None:
+def _put_in(place: Path, password: bytes, settings: bytes, key: dict, text: bytes) -> None:
     """Seal the repository's only key anew; its file is named by its content."""
     salt, nonce = base64.b64decode(key["salt"]), secrets.token_bytes(16)
     new = _derive_key(password, salt, **_COST)

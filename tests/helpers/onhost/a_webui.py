@@ -71,7 +71,6 @@ class Spark:
 
 
 def text(image: str) -> str:
-    """The text of a unit's file."""
     return f"[Service]\nExecStart=docker run {image}\n"
 
 

@@ -24,61 +24,34 @@ VERSION_PAGES = {
 
 @dataclass
 class Engine:
-    """An engine and its defects; every `True` is one defect.
+    """An engine and its defects; every `True` is one defect."""
 
-    Attributes:
-        swallow: Take the request and never answer, as a proxy does that hangs on its own calls.
-        slow_s: Sleep so long in mid-answer.
-        empty: Count tokens, and send no text.
-        is_cached: Answer everything but the first request without the engine.
-        other_model: Another model answers.
-        answers_as: The name that answers carry, where it is not the model's.
-        cut: End the stream in the middle.
-        no_done: End the stream without [DONE].
-        no_usage: Leave `usage` out.
-        burst: Send the whole answer at once.
-        same_answer: One answer to every prompt.
-        crowd: Requests of other clients per request.
-        status: Answer with this status instead.
-        restarts: Be another engine after so many requests.
-        short: Tokens to leave out.
-        no_metrics: Publish no counters.
-        lie: Tokens to count in `usage` beyond the generated ones.
-        text_only: Refuse images, as --language-model-only does.
-        kind: The engine that it plays. SGLang refuses to stream token ids; llama.cpp counts along
-            as timings, and only on request.
-        holds: Its parser holds the text back to the end. Then no event leaves at a step, but for
-            llama.cpp's first one, and vLLM's where token ids are requested.
-        old: It does not know that key and ignores it.
-        slower: Factor by which each step takes longer.
-        compile_s: Seconds that the first request of a length waits for.
-        answer: Message to answer with, by the request.
-    """
-
-    swallow: bool = False
-    slow_s: float = 0.0
-    empty: bool = False
-    is_cached: bool = False
-    other_model: bool = False
-    answers_as: str = MODEL
-    cut: bool = False
-    no_done: bool = False
-    no_usage: bool = False
-    burst: bool = False
-    same_answer: bool = False
-    crowd: int = 0
-    status: int = 200
-    restarts: int = 0
-    short: int = 0
-    no_metrics: bool = False
-    lie: int = 0
-    text_only: bool = False
+    swallow: bool = False  # Take the request and never answer, as a proxy that hangs itself.
+    slow_s: float = 0.0  # Sleep so long in mid-answer.
+    empty: bool = False  # Count tokens, and send no text.
+    is_cached: bool = False  # Answer everything but the first request without the engine.
+    other_model: bool = False  # Another model answers.
+    answers_as: str = MODEL  # The name that answers carry, where it is not the model's.
+    cut: bool = False  # End the stream in the middle.
+    no_done: bool = False  # End the stream without [DONE].
+    no_usage: bool = False  # Leave `usage` out.
+    burst: bool = False  # Send the whole answer at once.
+    crowd: int = 0  # Requests of other clients per request.
+    status: int = 200  # Answer with this status instead.
+    restarts: int = 0  # Be another engine after so many requests.
+    short: int = 0  # Tokens to leave out.
+    no_metrics: bool = False  # Publish no counters.
+    lie: int = 0  # Tokens to count in `usage` beyond the generated ones.
+    text_only: bool = False  # Refuse images, as --language-model-only does.
+    #: The engine that it plays. SGLang refuses to stream token ids; llama.cpp counts along as
+    #: timings, and only on request.
     kind: str = "vllm"
+    #: Its parser holds the text back to the end. Then no event leaves at a step, but for
+    #: llama.cpp's first one, and vLLM's where token ids are requested.
     holds: bool = False
-    old: bool = False
-    slower: float = 1.0
-    compile_s: float = 0.0
-    compiled_lengths: dict[int, int] = field(default_factory=dict)
+    old: bool = False  # It does not know that key and ignores it.
+    slower: float = 1.0  # Factor by which each step takes longer.
+    #: The message to answer with, by the request.
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
     finished_requests: int = 0
@@ -91,17 +64,14 @@ class Engine:
     def metrics(self) -> str:
         """The counters in vLLM's words; three tokens drafted per step, 60 % accepted."""
         label = '{engine="0",model_name="m"}'
-        return "\n".join(
-            (
-                f"vllm:num_requests_running{label} 0.0",
-                f'vllm:request_success_total{{finished_reason="stop"}} {self.finished_requests}.0',
-                'vllm:request_success_total{finished_reason="length"} 0.0',
-                f"vllm:generation_tokens_total{label} {self.generated_tokens}.0",
-                f"vllm:spec_decode_num_drafts_total{label} {self.drafts}",
-                f"vllm:spec_decode_num_draft_tokens_total{label} {self.drafts * 3}",
-                f"vllm:spec_decode_num_accepted_tokens_total{label} {self.drafts * 1.8}",
-                "",
-            )
+        return (
+            f"vllm:num_requests_running{label} 0.0\n"
+            f'vllm:request_success_total{{finished_reason="stop"}} {self.finished_requests}.0\n'
+            'vllm:request_success_total{finished_reason="length"} 0.0\n'
+            f"vllm:generation_tokens_total{label} {self.generated_tokens}.0\n"
+            f"vllm:spec_decode_num_drafts_total{label} {self.drafts}\n"
+            f"vllm:spec_decode_num_draft_tokens_total{label} {self.drafts * 3}\n"
+            f"vllm:spec_decode_num_accepted_tokens_total{label} {self.drafts * 1.8}\n"
         )
 
 
@@ -140,11 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         if engine.kind == "sglang" and request.get("return_token_ids") and request.get("stream"):
             self._json({"error": {"message": "return_token_ids is not supported here"}}, 400)
             return
-        with engine.lock:
-            words = len(str(request["messages"]).split())
-            compiles = words // 1000 not in engine.compiled_lengths
-            engine.compiled_lengths.setdefault(words // 1000, engine.requests)
-        time.sleep(engine.compile_s if compiles else 0)
+        words = len(str(request["messages"]).split())
         if engine.text_only and not isinstance(request["messages"][0]["content"], str):
             self._json({"error": {"message": "At most 0 image(s) may be provided"}}, 400)
             return
@@ -172,12 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(str(message.get("content") or ""), reply, finish, request)
 
     def _text(self, request: dict[str, Any]) -> str:
-        salt = "" if self.engine.same_answer else request["messages"][0]["content"]
-        return f"words of {zlib.crc32(str(salt).encode())} " * STEPS
+        return f"words of {zlib.crc32(str(request['messages'][0]['content']).encode())} " * STEPS
 
-    def _stream(
-        self, text: str, reply: dict[str, Any], finish: str, request: dict[str, Any]
-    ) -> None:
+    def _stream(self, text: str, reply: dict, finish: str, request: dict) -> None:
         engine = self.engine
         usage = reply.pop("usage", None)
         ids = request.get("return_token_ids") and engine.kind == "vllm" and not engine.old
@@ -210,15 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
-    def _count(
-        self, request: dict[str, Any], usage: dict[str, Any] | None, token_count: int
-    ) -> dict[str, Any]:
+    def _count(self, request: dict, usage: dict | None, token_count: int) -> dict:
         if self.engine.kind == "llamacpp":
-            return (
-                {"timings": {"predicted_n": token_count}}
-                if request.get("timings_per_token")
-                else {}
-            )
+            timings = {"timings": {"predicted_n": token_count}}
+            return timings if request.get("timings_per_token") else {}
         return {"usage": {**usage, "completion_tokens": token_count}} if usage else {}
 
     def _event(self, value: Any, is_buffered: bool = False) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -40,13 +39,7 @@ class Fork(subprocess.Popen):
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
 
 
-def _run(
-    main: Callable[[], int | None],
-    standard: Iterable[int],
-    inherited_fds: Container[int],
-    env: Mapping[str, str] | None,
-    with_us: bool,
-) -> None:
+def _run(main, standard, inherited_fds, env, with_us: bool) -> None:
     code: object = 1
     try:
         if with_us:

@@ -28,7 +28,6 @@ def property_text(fields):
 
 
 def write(folder, name, state):
-    """Write a unit's state."""
     # Tests write it from several threads as well.
     new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
     with open(new, "w") as file:
@@ -86,10 +85,8 @@ def start(name, err):
     if state.get("start_ok", True):
         set_state(name, "active", "running", Result="success")
         return 0
-    failure_states = (
-        ("failed", "failed") if not state.get("restarts_itself") else ("activating", "auto-restart")
-    )
-    set_state(name, *failure_states, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
+    states = ("activating", "auto-restart") if state.get("restarts_itself") else ("failed",) * 2
+    set_state(name, *states, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
     print(f"Job for {name} failed.", file=err)
     return 1
 
@@ -147,10 +144,9 @@ def systemctl(argv, out, err):
         return 0
     if verb.startswith("list-"):
         for unit in matching_units(*(names or "*")):
-            state = load(unit)
-            if verb == "list-units" and "@." in unit:
-                continue
-            print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
+            if verb != "list-units" or "@." not in unit:
+                state = load(unit)
+                print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
         return 0
     if verb == "start":
         return max(start(name, err) for name in names)
@@ -235,7 +231,6 @@ def systemd_run(argv, out, err):
 
 
 def run_unit(name, work, properties):
-    """Run a transient unit to its end."""
     import shlex
 
     log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")
@@ -251,15 +246,9 @@ def run_unit(name, work, properties):
     if code == 0:
         set_state(name, "active", "exited", Result="success", ExecMainCode="1", ExecMainStatus="0")
     else:
-        how = ("1", code) if code > 0 else ("2", -code)
-        set_state(
-            name,
-            "failed",
-            "failed",
-            Result="exit-code" if code > 0 else "signal",
-            ExecMainCode=how[0],
-            ExecMainStatus=str(how[1]),
-        )
+        result, main_code = ("exit-code", "1") if code > 0 else ("signal", "2")
+        status = {"ExecMainCode": main_code, "ExecMainStatus": str(abs(code))}
+        set_state(name, "failed", "failed", Result=result, **status)
 
 
 def journalctl(argv, out, err):

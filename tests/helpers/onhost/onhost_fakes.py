@@ -14,7 +14,7 @@ import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,18 +39,11 @@ def program_folder(folder: Path) -> str:
     return str(folder)
 
 
-def program(
-    word: str, *arguments: str, python: Sequence[str] = (sys.executable, "-S")
-) -> list[str]:
+def program(word: str, *arguments: str, python=(sys.executable, "-S")) -> list[str]:
     """The argument list that runs a program of this repository as on a host."""
     boot = f"import runpy, sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-    return [
-        *python,
-        "-c",
-        boot + "runpy.run_module('lockstep.onhost', run_name='__main__')",
-        word,
-        *arguments,
-    ]
+    boot += "runpy.run_module('lockstep.onhost', run_name='__main__')"
+    return [*python, "-c", boot, word, *arguments]
 
 
 def timeless(line: str) -> str:
@@ -86,12 +79,7 @@ def begin_boot(paths: layout.Paths, name: str, uptime_s: float = 60.0) -> None:
     (paths.proc / "uptime").write_text(f"{uptime_s:.2f} 0.00\n")
 
 
-def write_meminfo(
-    paths: layout.Paths,
-    available_gib: float,
-    free_gib: float | None = None,
-    total_gib: float = 119.6,
-) -> None:
+def write_meminfo(paths, available_gib: float, free_gib=None, total_gib=119.6) -> None:
     """Write these figures to /proc/meminfo of a made-up host."""
     free = available_gib if free_gib is None else free_gib
     kib = {"MemTotal": total_gib, "MemFree": free, "MemAvailable": available_gib}
@@ -111,9 +99,7 @@ def put_in_container(paths: layout.Paths, container: str, *processes: int) -> No
 LOOPBACK = "0100007F"
 
 
-def let_listen(
-    paths: layout.Paths, pid: int, group: str, address: str = LOOPBACK, port: int = 30001
-) -> None:
+def let_listen(paths, pid: int, group: str, address=LOOPBACK, port=30001) -> None:
     """Make a process in a control group listen at a port, as the kernel shows it."""
     table = paths.proc / "net" / "tcp"
     table.parent.mkdir(parents=True, exist_ok=True)
@@ -144,9 +130,7 @@ onhost_fake_systemd.clock = clock
 _start_program = runner.start
 
 
-def _start(
-    argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
-) -> subprocess.Popen[str] | InlineProcess:
+def _start(argv: Sequence[str], env=None, stderr: int = subprocess.PIPE):
     """Start a program as the runner does; the make-believe systemd needs no other program."""
     name, *words = argv
     if name not in onhost_fake_systemd.PROGRAMS:
@@ -172,9 +156,7 @@ class InlineProcess:
     Work that takes time goes on when the process that waits for it was killed.
     """
 
-    def __init__(
-        self, argv: Sequence[str], answer: Callable[..., int], takes_time: bool = False
-    ) -> None:
+    def __init__(self, argv: Sequence[str], answer: Callable[..., int], takes_time=False) -> None:
         self._answer = answer
         self.args, self.returncode = list(argv), -1
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
@@ -252,7 +234,6 @@ class FakeSystemd:
         onhost_fake_systemd.write(self.folder, name, {**base, **fields})
 
     def state(self, name: str) -> dict:
-        """The present state of the unit."""
         return onhost_fake_systemd.read(self.folder, name)
 
     @property
@@ -260,6 +241,14 @@ class FakeSystemd:
         """Every call so far, except questions (`show`, `journalctl`)."""
         path = self.folder / "calls"
         return path.read_text().splitlines() if path.exists() else []
+
+
+class _QuietHandler(BaseHTTPRequestHandler):
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
 
 
 class _Unix(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -271,31 +260,24 @@ class FakeDocker:
 
     def __init__(self, path: Path) -> None:
         self.containers: dict[str, str] = {}
-        #: Name of a running container → its first process.
-        self.pids: dict[str, int] = {}
+        self.pids: dict[str, int] = {}  # Name of a running container → its first process.
         self.images: dict[str, dict] = {}
-        #: Tag → the image that it was given to.
-        self.tags: dict[str, str] = {}
-        #: Name of each volume → its folder on the host.
-        self.volumes: dict[str, str] = {}
-        #: Containers and volumes of others.
-        self.foreign: set[str] = set()
+        self.tags: dict[str, str] = {}  # Tag → the image that it was given to.
+        self.volumes: dict[str, str] = {}  # Name of each volume → its folder on the host.
+        self.foreign: set[str] = set()  # Containers and volumes of others.
         self.pull_events: list[dict] = []
         self.pulled_image: dict | None = None
         self.pulls: list[dict[str, str]] = []
         self.path = path
-        #: Whether a pull really asks the registry that its image names.
-        self.takes = False
+        self.takes = False  # Whether a pull really asks the registry that its image names.
         self.media_types: dict[str, str] = {}
         self.deaf_removals = 0
         self.refusals: dict[str, str] = {}
-        #: Paths that get no answer.
-        self.silent: set[str] = set()
-        #: Path → the whole answer, whatever else is there.
-        self.answers: dict[str, object] = {}
+        self.silent: set[str] = set()  # Paths that get no answer.
+        self.answers: dict[str, object] = {}  # Path → the whole answer, whatever else is there.
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(_QuietHandler):
             def do_GET(self) -> None:
                 outer._get(self)
 
@@ -305,17 +287,10 @@ class FakeDocker:
             def do_POST(self) -> None:
                 outer._post(self)
 
-            def address_string(self) -> str:
-                return "socket"
-
-            def log_message(self, *_: object) -> None:
-                pass
-
         self._server = _Unix(str(path), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -327,16 +302,15 @@ class FakeDocker:
         if path in self.answers:
             _reply(handler, 200, self.answers[path])
         elif path == "/containers/json":
-            entries = self.containers.items()
             objects = [
-                {"Names": [f"/{n}"], "Image": i, "Labels": self._labels(n)} for n, i in entries
+                {"Names": [f"/{name}"], "Image": image, "Labels": self._labels(name)}
+                for name, image in self.containers.items()
             ]
             _reply(handler, 200, objects)
         elif path == "/volumes":
-            entries = self.volumes.items()
             objects = [
                 {"Name": name, "Mountpoint": place, "Labels": self._labels(name)}
-                for name, place in entries
+                for name, place in self.volumes.items()
             ]
             _reply(handler, 200, {"Volumes": objects or None})
         elif path.startswith("/containers/") and name in self.containers:
@@ -439,7 +413,7 @@ class FakeEngine:
         self.looks = 0
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(_QuietHandler):
             def do_GET(self) -> None:
                 outer.looks += self.path == "/metrics"
                 if self.path != "/metrics":
@@ -456,22 +430,17 @@ class FakeEngine:
                 outer.keys.append(self.headers.get("Authorization"))
                 _reply(self, *outer.chat(body))
 
-            def log_message(self, *_: object) -> None:
-                pass
-
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @staticmethod
     def answer(content: str | None, tokens: int, **message: object) -> dict:
-        """A chat completion."""
         return {
             "choices": [{"message": {"role": "assistant", "content": content, **message}}],
             "usage": {"completion_tokens": tokens},
         }
 
     def close(self) -> None:
-        """Close the port."""
         self._server.shutdown()
         self._server.server_close()

@@ -25,26 +25,17 @@ MODEL = "some/model"
 
 
 class SimulatedClient(Client):
-    """One engine from its start on, for one run.
-
-    Attributes:
-        tok_s: Speed of one stream, tok/s.
-        noise: Standard deviation between repeats, a share.
-        late: Chance that an answer takes a tenth to four tenths longer.
-        compile_s: Seconds that the first request of a shape waits for.
-        compiles_at: Requests that wait for it, too, whatever their shape.
-        compiled_requests: Requests that have waited.
-    """
+    """One engine from its start on, for one run."""
 
     def __init__(
         self,
         seed: int,
-        tok_s: float = 190.0,
-        noise: float = 0.005,
+        tok_s: float = 190.0,  # Speed of one stream.
+        noise: float = 0.005,  # Standard deviation between repeats, a share.
         drift: float = 0.005,
-        late: float = 0.02,
-        compile_s: float = 0.8,
-        compiles_at: tuple[int, ...] = (),
+        late: float = 0.02,  # Chance that an answer takes a tenth to four tenths longer.
+        compile_s: float = 0.8,  # The first request of a shape waits for that.
+        compiles_at: tuple[int, ...] = (),  # Requests that wait for it whatever their shape.
     ) -> None:
         super().__init__("http://simulated", MODEL, clock=Clock(self.now, self.now))
         self.engine = ENGINES["vllm"]
@@ -65,7 +56,6 @@ class SimulatedClient(Client):
         return self._time
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass."""
         self._time += seconds
 
     def get(self, path: str, timeout_s: float = 10.0) -> str | None:

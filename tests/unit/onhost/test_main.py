@@ -29,8 +29,9 @@ def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [*_PYTHON, *words]
     return subprocess.run(
-        [*_PYTHON, str(folder), *words], capture_output=True, text=True, check=False, timeout=180
+        argv, cwd=folder, capture_output=True, text=True, check=False, timeout=180
     )
 
 
@@ -47,67 +48,46 @@ for word, module in (each.split("=") for each in sys.argv[1:]):
 """
 
 
-def test_every_program_can_be_imported_with_the_standard_library_alone(
-    programs_folder: Path,
-) -> None:
+def test_every_program_can_be_imported_with_the_standard_library_alone(programs_folder):
     # The gateway imports what is in an environment of the deploy's own.
     words = [f"{word}={module}" for word, module in MODULES.items() if word != "gateway"]
-    result = subprocess.run(
-        [*_PYTHON, "-c", _IMPORTS, *words],
-        cwd=programs_folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
+    result = run(programs_folder, "-c", _IMPORTS, *words)
     assert len(words) > 20
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_program_runs_by_its_word(programs_folder: Path) -> None:
-    result = run(programs_folder, "gate", "--help")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("usage: lockstep gate ")
+@pytest.mark.parametrize(
+    ("words", "code", "output"),
+    [
+        (["gate", "--help"], 0, "usage: lockstep gate "),
+        ([], 2, ", ".join(MODULES)),
+        (["bake"], 2, ", ".join(MODULES)),
+        (["--help"], 0, ", ".join(MODULES)),
+    ],
+)
+def test_a_program_runs_by_its_word_and_another_word_shows_all(
+    programs_folder, words, code, output
+):
+    result = run(programs_folder, ".", *words)
+    assert (result.returncode, output in result.stdout) == (code, True)
 
 
-@pytest.mark.parametrize(("words", "code"), [((), 2), (("bake",), 2), (("--help",), 0)])
-def test_another_word_shows_all_words(
-    programs_folder: Path, words: tuple[str, ...], code: int
-) -> None:
-    result = run(programs_folder, *words)
-    assert result.returncode == code
-    assert ", ".join(MODULES) in result.stdout
-
-
-def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
+def test_a_closure_holds_what_a_module_imports_and_nothing_else():
     closure_files = modules_with_imports("switching.start_gate")
-    for path in (
-        "switching/start_gate.py",
-        "docker/docker_api.py",
-        "core/config.py",
-        "__init__.py",
-    ):
-        assert f"lockstep/onhost/{path}" in closure_files
+    names = ("switching/start_gate.py", "docker/docker_api.py", "core/config.py", "__init__.py")
+    for path in (f"lockstep/onhost/{name}" for name in names):
+        assert closure_files[path] == package_texts()[path]
     assert "lockstep/onhost/cluster/agent.py" not in closure_files
     assert set(closure_files) < set(package_texts())
     assert "lockstep/onhost/engines/sglang.py" in modules_with_imports("engines")
-    assert (
-        closure_files["lockstep/onhost/core/memory_requirement.py"]
-        == package_texts()["lockstep/onhost/core/memory_requirement.py"]
-    )
 
 
-def test_every_word_that_the_code_runs_is_one() -> None:
-    folders = ("lockstep", "tasks", "benchmarks", "lab")
-    texts = {
-        path: path.read_text(encoding="utf-8")
-        for folder in folders
-        for path in (REPOSITORY / folder).rglob("*.py")
-    }
+def test_every_word_that_the_code_runs_is_one():
     calls = [
         (node.args[0].value, str(path))
-        for path, text in texts.items()
-        if "command(" in text
+        for folder in ("lockstep", "tasks", "benchmarks", "lab")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        if "command(" in (text := path.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("command", "program.command")

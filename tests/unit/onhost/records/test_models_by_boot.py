@@ -12,6 +12,7 @@ from onhost_fakes import begin_boot, host_root
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.records import models_by_boot
+from lockstep.onhost.records.models_by_boot import HOT, STARTING
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def journal_ends(paths: layout.Paths, uptime_s: float) -> None:
     (paths.root.parent / models_by_boot.boot_id(paths)).write_text(json.dumps(line) + "\n")
 
 
-@pytest.mark.parametrize("phase", [models_by_boot.STARTING, models_by_boot.HOT])
+@pytest.mark.parametrize("phase", [STARTING, HOT])
 def test_a_boot_that_was_cut_off_tells_under_what(paths, phase):
     models_by_boot.record_model_phase(paths, "qwen", phase)
     assert models_by_boot.cut_off_boot(paths) is None
@@ -42,54 +43,38 @@ def test_a_boot_that_was_cut_off_tells_under_what(paths, phase):
     last_boot = models_by_boot.cut_off_boot(paths)
     assert last_boot and (last_boot.model, last_boot.phase) == ("qwen", phase)
     # The notes of the next boot leave those of the one before as they are.
-    models_by_boot.record_model_phase(paths, "mistral", models_by_boot.STARTING)
+    models_by_boot.record_model_phase(paths, "mistral", STARTING)
     assert models_by_boot.cut_off_boot(paths) == replace(last_boot, duration_s=60.0)
-
-
-def test_an_engine_that_has_ended_leaves_nothing_to_tell(paths):
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
+    # A late end leaves the next start on record.
     models_by_boot.record_model_end(paths, "qwen")
-    begin_boot(paths, "2")
-    assert models_by_boot.cut_off_boot(paths) is None
-
-
-def test_a_late_end_leaves_the_next_start_on_record(paths):
-    models_by_boot.record_model_phase(paths, "mistral", models_by_boot.STARTING)
-    models_by_boot.record_model_end(paths, "qwen")
-    begin_boot(paths, "2")
-    assert models_by_boot.cut_off_boot(paths)
-
-
-def test_only_the_newest_boot_counts_as_cut_off(paths):
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
-    begin_boot(paths, "2")
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
-    models_by_boot.record_model_end(paths, "qwen")
+    assert models_by_boot.load(paths).boots[-1].model == "mistral"
+    # Only the newest boot counts, and an engine that has ended leaves nothing to tell.
+    models_by_boot.record_model_end(paths, "mistral")
     begin_boot(paths, "3")
     assert models_by_boot.cut_off_boot(paths) is None
 
 
 @pytest.mark.parametrize(("journal", "duration_s"), [(500.0, 500.0), (30.0, 60.0), (None, 60.0)])
 def test_how_long_a_boot_lasted_is_told_by_its_last_sign(paths, journal, duration_s):
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
+    models_by_boot.record_model_phase(paths, "qwen", HOT)
     if journal:
         journal_ends(paths, journal)
     begin_boot(paths, "2", uptime_s=5.0)
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.STARTING)
+    models_by_boot.record_model_phase(paths, "qwen", STARTING)
     assert [boot.duration_s for boot in models_by_boot.load(paths).boots] == [duration_s, 5.0]
 
 
 def test_a_wrong_clock_changes_the_date_of_a_boot_and_nothing_else(paths, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.STARTING)
+    models_by_boot.record_model_phase(paths, "qwen", STARTING)
     assert models_by_boot.load(paths).boots[0].began == 40.0
     # It is put right while the engine loads.
     now[0] = 1e9
     begin_boot(paths, "1", uptime_s=80.0)
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
+    models_by_boot.record_model_phase(paths, "qwen", HOT)
     (boot,) = models_by_boot.load(paths).boots
-    assert (boot.began, boot.duration_s, boot.phase) == (1e9 - 80, 80.0, models_by_boot.HOT)
+    assert (boot.began, boot.duration_s, boot.phase) == (1e9 - 80, 80.0, HOT)
 
 
 def test_what_a_switch_left_outlives_the_boot(paths):
@@ -114,23 +99,17 @@ def test_a_note_is_on_disk_before_anything_goes_on(paths, monkeypatch):
         synced_kinds.append("folder" if is_folder and paths.boots.exists() else "file")
 
     monkeypatch.setattr(os, "fsync", sync)
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.STARTING)
+    models_by_boot.record_model_phase(paths, "qwen", STARTING)
     assert synced_kinds == ["file", "folder"]
     assert stat.S_IMODE(paths.boots.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"boots": [{"id": 1}]}', '{"more": 1}'])
-def test_a_record_that_cannot_be_read_is_none(paths, text):
+def test_of_many_boots_the_last_ones_are_kept_and_a_damaged_record_is_begun_anew(paths):
     paths.boots.parent.mkdir(parents=True, exist_ok=True)
-    paths.boots.write_text(text)
+    paths.boots.write_text('{"boots": [{"id": 1}]}')
     assert models_by_boot.load(paths) == models_by_boot.BootRecord()
-    models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
-    assert models_by_boot.load(paths).boots[0].model == "qwen"
-
-
-def test_of_many_boots_the_last_ones_are_kept(paths):
     for number in range(30):
         begin_boot(paths, str(number))
-        models_by_boot.record_model_phase(paths, "qwen", models_by_boot.HOT)
+        models_by_boot.record_model_phase(paths, "qwen", HOT)
     kept_boots = models_by_boot.load(paths).boots
     assert len(kept_boots) == 20 and kept_boots[-1].id == models_by_boot.boot_id(paths)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from a_probe import ask
-from onhost_fakes import FakeSystemd
 
 from lockstep.files import managed_file
 from lockstep.inventory.settings import Settings
@@ -22,153 +21,118 @@ from lockstep.system.folders import folders
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
-THEIRS = "[Service]\nExecStart=/home/me/serve\n"
+FOREIGN = "[Service]\nExecStart=/home/me/serve\n"
 OURS = f"# {ownership.MARK} for model qwen. Do not edit.\n[Service]\n"
 UNIT = "/etc/systemd/system/vllm.service"
 GENERATIONS = "/var/lib/lockstep-deploy/generations"
 
 
 class Root:
-    """A host's file system in a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def at(self, path: str) -> Path:
         return self.folder / path.lstrip("/")
 
-    def write(self, path: str, text: str = THEIRS) -> Path:
+    def write(self, path: str, text: str = FOREIGN) -> Path:
         self.at(path).parent.mkdir(parents=True, exist_ok=True)
         self.at(path).write_text(text)
         return self.at(path)
 
-    def record(self, number: int, *paths: str) -> None:
+    def link(self, path: str, target: str) -> Path:
+        self.at(path).parent.mkdir(parents=True, exist_ok=True)
+        self.at(path).symlink_to(target)
+        return self.at(path)
+
+    def record(self, name: str, *paths: str) -> None:
         document = {
-            "number": number,
-            "digest": str(number),
+            "number": int(name) if name.isdigit() else 7,
+            "digest": name,
             "images": [],
             "engine": {"folder": "/opt/lockstep/engines"},
             "weights": {"cache_dir": "/data/models/huggingface/hub"},
             "files": [{"path": path} for path in paths],
         }
-        self.write(f"{GENERATIONS}/{number:04}.json", json.dumps(document))
+        self.write(f"{GENERATIONS}/{name}.json", json.dumps(document))
 
     def judge(self, *adopted_names: str) -> ownership.Ownership:
         return ownership.Ownership(adopted_names, self.folder)
 
+    def owner(self, path: str, *adopted_names: str) -> str:
+        return self.judge(*adopted_names).foreign_owner_of_file(path)
+
+    def folder_owner(self, path: str, *adopted_names: str) -> str:
+        """The owner of a folder that the deploy wants with the mode 0700 and for this account."""
+        return self.judge(*adopted_names).owner_of_folder(path, "0700", USER, GROUP)
+
 
 @pytest.fixture
-def root(tmp_path: Path) -> Root:
+def root(tmp_path) -> Root:
     return Root(tmp_path / "root")
 
 
-def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root: Root) -> None:
+def test_nothing_there_is_nobodys_and_files_in_our_folders_are_ours_but_no_folder(root):
     for path in ("/etc/lockstep/models.json", "/usr/local/lib/lockstep/__main__.py"):
         root.write(path)
-        assert root.judge().foreign_owner_of_file(path) == ""
-    assert root.judge().foreign_owner_of_file(UNIT) == ""
-    assert root.judge().owner_of_folder("/data/models", "0755", "root", "root") == ""
-
-
-def test_a_folder_where_a_file_of_ours_belongs_is_in_the_way(root: Root) -> None:
+        assert root.owner(path) == ""
+    assert root.owner(UNIT) == root.folder_owner("/data/models") == ""
     for path in ("/etc/lockstep/secrets/api-key", UNIT):
         root.at(path).mkdir(parents=True)
-        assert root.judge().foreign_owner_of_file(path) == "a folder"
+        assert root.owner(path) == "a folder"
 
 
-def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
-    os.utime(root.write(UNIT), (1763683200, 1763683200))
-    assert root.judge().foreign_owner_of_file(UNIT) == f"written 2025-11-21, of {USER}"
+def test_a_file_by_hand_is_its_owners_with_the_day_whatever_its_name(root):
+    for path in (UNIT, "/etc/lockstep-old/x", ownership.UV, *ownership.CONFFILES):
+        os.utime(root.write(path), (1763683200, 1763683200))
+        assert root.owner(path).startswith(f"written 2025-11-21, of {USER}")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/etc/lockstep-old/x",
-        "/data/scripts/lockstep.sh",
-        "/usr/local/bin/uv",
-        "/etc/default/earlyoom",
-        "/etc/netplan/40-cx7.yaml",
-        "/etc/sudoers.d/lockstep",
-    ],
-)
-def test_a_name_that_only_looks_like_ours_is_not(root: Root, path: str) -> None:
-    """removal/test_plan.py has more of them."""
-    root.write(path)
-    assert root.judge().foreign_owner_of_file(path).startswith("written ")
-
-
-def test_the_list_of_apt_of_before_it_had_a_mark_is_known_by_what_was_here(root: Root) -> None:
+def test_the_list_of_apt_of_before_it_had_a_mark_is_known_by_what_was_here(root):
     root.write(ownership.UNMARKED_FILE, "deb http://packages.example/ubuntu noble main\n")
-    assert root.judge().foreign_owner_of_file(ownership.UNMARKED_FILE)
-    for was, owner in (("file 0644 root root", "theirs"), (None, "ours")):
+    assert root.owner(ownership.UNMARKED_FILE)
+    for was, is_foreign in (("file 0644 root root", True), (None, False)):
         baseline = {"paths": {ownership.UNMARKED_FILE: was}}
         root.write("/var/lib/lockstep-deploy/found.json", json.dumps(baseline))
-        assert bool(root.judge().foreign_owner_of_file(ownership.UNMARKED_FILE)) == (
-            owner == "theirs"
-        )
+        assert bool(root.owner(ownership.UNMARKED_FILE)) == is_foreign
 
 
-def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is() -> None:
+def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is():
     """Of all hosts that tests/render writes; nothing else would tell it from the owner's."""
-    top = Path(__file__).resolve().parents[4] / "tests/render/golden"
-    files = [path for host in top.iterdir() for path in host.rglob("*") if path.is_file()]
+    hosts = (Path(__file__).resolve().parents[4] / "tests/render/golden").iterdir()
     outside = [
         path
-        for path in files
-        if not ownership.is_in_own_folder("/" + "/".join(path.parts[_deep(top) :]))
+        for host in hosts
+        for path in host.rglob("*")
+        if path.is_file() and not ownership.is_in_own_folder(f"/{path.relative_to(host)}")
     ]
     assert len(outside) > 20
     assert [str(path) for path in outside if not ownership.is_marked(path)] == []
 
 
-def _deep(top: Path) -> int:
-    return len(top.parts) + 1
-
-
-def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root: Root) -> None:
+def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root):
     root.write("/data/scripts/a.sh", OURS)
-    root.write("/data/scripts/b.sh", THEIRS + ownership.HEAD * " " + OURS)
-    root.at("/data/scripts/c.sh").symlink_to("a.sh")
-    judge = root.judge()
-    verdicts = [judge.foreign_owner_of_file(f"/data/scripts/{name}.sh") for name in "abc"]
-    assert verdicts[0] == ""
-    assert verdicts[1].startswith("written ")
-    assert verdicts[2] == "a link to a.sh"
+    root.write("/data/scripts/b.sh", FOREIGN + ownership.HEAD * " " + OURS)
+    root.link("/data/scripts/c.sh", "a.sh")
+    assert root.owner("/data/scripts/a.sh") == ""
+    assert root.owner("/data/scripts/b.sh").startswith("written ")
+    assert root.owner("/data/scripts/c.sh") == "a link to a.sh"
 
 
-def test_what_the_newest_record_has_is_ours_also_where_it_became_a_mask(root: Root) -> None:
-    root.record(9, "/data/old.sh")
-    root.record(10, UNIT)
-    root.at(UNIT).parent.mkdir(parents=True)
-    root.at(UNIT).symlink_to("/dev/null")
-    root.write("/data/old.sh")
-    judge = root.judge()
-    assert judge.foreign_owner_of_file(UNIT) == ""
+def test_what_the_newest_record_and_an_unfinished_deploy_have_is_ours_also_as_a_mask(root):
+    root.record("0009", "/data/old.sh")
+    root.record("0010", UNIT)
+    root.write(f"{GENERATIONS}/0011.json", "{")
+    root.record("begun", "/data/new.sh")
+    root.link(UNIT, "/dev/null")
+    for path in ("/data/old.sh", "/data/new.sh"):
+        root.write(path)
+    assert root.owner(UNIT) == root.owner("/data/new.sh") == ""
     # It was removed since; what is there now is somebody else's.
-    assert judge.foreign_owner_of_file("/data/old.sh").startswith("written ")
-
-
-def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root: Root) -> None:
-    root.record(1, UNIT)
-    root.write(UNIT)
-    root.record(2, "/data/new.sh")
-    newest = root.at(f"{GENERATIONS}/0002.json")
-    newest.rename(newest.with_name("begun.json"))
-    root.write("/data/new.sh")
-    judge = root.judge()
-    assert judge.foreign_owner_of_file(UNIT) == judge.foreign_owner_of_file("/data/new.sh") == ""
-
-
-def test_a_damaged_record_is_none(root: Root) -> None:
-    root.record(1, UNIT)
-    root.write(f"{GENERATIONS}/0002.json", "{")
-    root.write(UNIT)
-    assert root.judge().foreign_owner_of_file(UNIT) == ""
+    assert root.owner("/data/old.sh").startswith("written ")
 
 
 @pytest.mark.parametrize("entry", [UNIT, "unit vllm.service", "unit vllm"])
-def test_what_is_adopted_is_ours_and_a_copy_of_it_stays(root: Root, entry: str) -> None:
+def test_what_is_adopted_is_ours_and_a_copy_of_it_stays(root, entry):
     root.write(UNIT)
     root.write("/etc/systemd/system/other.service")
     judge = root.judge(entry)
@@ -177,69 +141,57 @@ def test_what_is_adopted_is_ours_and_a_copy_of_it_stays(root: Root, entry: str) 
     judge.copy_before_adoption(UNIT)
     root.write(UNIT, OURS)
     judge.copy_before_adoption(UNIT)
-    assert root.at(ownership.ADOPTED_FOLDER + UNIT).read_text() == THEIRS
+    assert root.at(ownership.ADOPTED_FOLDER + UNIT).read_text() == FOREIGN
     assert root.at(ownership.ADOPTED_FOLDER).stat().st_mode & 0o077 == 0
 
 
-def test_a_link_into_our_folders_is_ours_and_uv_once_there_is_a_record(root: Root) -> None:
-    uv = root.at(ownership.UV)
-    uv.parent.mkdir(parents=True)
-    uv.symlink_to("/opt/mine/uv")
-    assert root.judge().foreign_owner_of_file(ownership.UV) == "a link to /opt/mine/uv"
-    root.record(1)
-    assert root.judge().foreign_owner_of_file(ownership.UV) == ""
+def test_the_link_of_uv_is_ours_once_there_is_a_record_and_a_file_is_not(root):
+    uv = root.link(ownership.UV, "/opt/mine/uv")
+    assert root.owner(ownership.UV) == "a link to /opt/mine/uv"
+    root.record("0001")
+    assert root.owner(ownership.UV) == ""
     uv.unlink()
-    uv.write_text("a binary")
-    assert root.judge().foreign_owner_of_file(ownership.UV).startswith("written ")
+    root.write(ownership.UV)
+    assert root.owner(ownership.UV).startswith("written ")
 
 
-def test_a_folder_that_would_get_another_owner_is_named(root: Root) -> None:
+def test_a_folder_that_would_get_another_owner_is_named(root):
     root.at("/data/models").mkdir(parents=True, mode=0o755)
     judge = root.judge()
     assert judge.owner_of_folder("/data/models", "0755", USER, GROUP) == ""
     owner_text = f"mode 0755, of {USER}:{GROUP}; it would be 0755, of nobody:nogroup"
     assert judge.owner_of_folder("/data/models", "0755", "nobody", "nogroup") == owner_text
-    assert root.judge("/data/models").owner_of_folder("/data/models", "0700", USER, GROUP) == ""
-    root.record(1)
+    assert root.folder_owner("/data/models", "/data/models") == ""
+    root.record("0001")
     for path in ("/data/models", "/data/models/huggingface", "/opt/lockstep/engines"):
         root.at(path).mkdir(parents=True, exist_ok=True)
-        assert root.judge().owner_of_folder(path, "0700", USER, GROUP) == ""
-
-
-def test_a_folder_with_a_script_of_ours_is_ours(root: Root) -> None:
+        assert root.folder_owner(path) == ""
+    # With a script of ours.
     root.write("/data/scripts/mine.sh")
-    assert root.judge().owner_of_folder("/data/scripts", "0700", USER, GROUP)
+    assert root.folder_owner("/data/scripts")
     root.write("/data/scripts/llm/switch.sh", OURS)
-    for path in ("/data/scripts", "/data/scripts/llm"):
-        assert root.judge().owner_of_folder(path, "0700", USER, GROUP) == ""
+    assert root.folder_owner("/data/scripts") == root.folder_owner("/data/scripts/llm") == ""
 
 
 SSH = "/usr/lib/systemd/system/ssh.service"
-#: `sshd` is an alias of `ssh`, `vllm` is where a deploy writes it; others are not there.
-FRAGMENTS = {"ssh.service": SSH, "sshd.service": SSH, "vllm.service": UNIT}
 CONFFILES = "dpkg-query --show --showformat=${Conffiles} earlyoom"
 CONTAINERS = 'docker ps --format {{.Names}}\t{{.Label "lockstep.unit"}}'
 
 
 @pytest.fixture
-def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
-    return FakeSystemd(tmp_path / "systemd", monkeypatch)
-
-
-@pytest.fixture
-def program_outputs(monkeypatch: pytest.MonkeyPatch, systemd: FakeSystemd) -> dict[str, str]:
+def program_outputs(monkeypatch, systemd) -> dict[str, str]:
     """The output of programs, by their words; others fail."""
     outputs = {
         "dpkg-query --search /etc/default/earlyoom": "earlyoom: /etc/default/earlyoom",
         f"dpkg-query --search {SSH}": "openssh-server: x",
         CONFFILES: f" /etc/default/earlyoom {32 * '0'}\n",
     }
-
-    for unit, path in FRAGMENTS.items():
-        systemd.unit(unit, FragmentPath=path)
+    # `sshd` is an alias of `ssh`, `vllm` is where a deploy writes it; others are not there.
+    for unit, path in {"ssh": SSH, "sshd": SSH, "vllm": UNIT}.items():
+        systemd.unit(f"{unit}.service", FragmentPath=path)
     run_program = runner.run
 
-    def run(argv: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:
+    def run(argv, timeout: float):
         if argv[0] == "systemctl":
             return run_program(argv, timeout)
         out = outputs.get(" ".join(argv))
@@ -249,62 +201,51 @@ def program_outputs(monkeypatch: pytest.MonkeyPatch, systemd: FakeSystemd) -> di
     return outputs
 
 
-def test_a_packages_settings_are_replaced_only_as_shipped(
-    root: Root, program_outputs: dict[str, str]
-) -> None:
-    path = "/etc/default/earlyoom"
+def test_a_packages_settings_are_replaced_only_as_shipped(root, program_outputs):
+    [path] = ownership.CONFFILES
     root.write(path, "shipped\n")
-    assert root.judge().foreign_owner_of_file(path).endswith(f", of {USER}, of package earlyoom")
+    assert root.owner(path).endswith(f", of {USER}, of package earlyoom")
     shipped_md5 = hashlib.md5(b"shipped\n").hexdigest()
     program_outputs[CONFFILES] = f" {path} {shipped_md5}\n"
-    assert root.judge().foreign_owner_of_file(path) == ""
+    assert root.owner(path) == ""
     root.write(path, "shipped, and one line of mine\n")
-    assert root.judge().foreign_owner_of_file(path)
+    assert root.owner(path)
 
 
 @pytest.mark.usefixtures("program_outputs")
-def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) -> None:
+def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root):
     names = ["ssh.service", "sshd.service", "vllm.service", "none.service"]
-    unit_origin = "/usr/lib/systemd/system/ssh.service, of package openssh-server"
-    assert root.judge("unit sshd").foreign_owners_of_units(names) == {
-        "ssh.service": unit_origin,
-        "sshd.service": "",
-        "vllm.service": "",
-        "none.service": "",
-    }
+    unit_origin = f"{SSH}, of package openssh-server"
+    origins = {**dict.fromkeys(names, ""), "ssh.service": unit_origin}
+    assert root.judge("unit sshd").foreign_owners_of_units(names) == origins
     assert root.judge().foreign_owners_of_units([]) == {}
 
 
-def test_a_restart_of_docker_would_end_the_containers_of_others(
-    root: Root, program_outputs: dict[str, str], systemd: FakeSystemd
-) -> None:
+def test_a_restart_of_docker_would_end_the_containers_of_others(root, program_outputs, systemd):
     program_outputs[CONTAINERS] = "postgres\t\nopen-webui\topen-webui\nplex\t\n"
-    label, running = "lockstep.unit", {"LOCKSTEP_RESTART_KEY": "0123"}
-    pipe = subprocess.PIPE
+
+    def reason(restart_key: str | None, *adopted_names: str) -> str:
+        return root.judge(*adopted_names).containers_ended_by_restart("lockstep.unit", restart_key)
+
+    pipe, running = subprocess.PIPE, {"LOCKSTEP_RESTART_KEY": "0123"}
     words = ["/bin/sh", "-c", "echo; read end"]
     with subprocess.Popen(words, env=running, stdin=pipe, stdout=pipe) as process:
         # While it begins, the kernel shows no environment of it.
         assert process.stdout is not None and process.stdout.readline()
         systemd.unit("docker.service", MainPID=process.pid)
-        judge = root.judge()
-        restart_reason = "its restart would end postgres, plex"
-        assert (
-            judge.containers_ended_by_restart(label, "4567")
-            == judge.containers_ended_by_restart(label, None)
-            == restart_reason
-        )
-        assert judge.containers_ended_by_restart(label, "0123") == ""
+        assert reason("4567") == reason(None) == "its restart would end postgres, plex"
+        assert reason("0123") == ""
         # One that does not answer may have others' containers.
         del program_outputs[CONTAINERS]
-        assert "Docker does not say" in judge.containers_ended_by_restart(label, "4567")
-        assert root.judge("unit docker.service").containers_ended_by_restart(label, None) == ""
+        assert "Docker does not say" in reason("4567")
+        assert reason(None, "unit docker.service") == ""
         process.kill()
     # Docker does not run: nothing of anybody's does.
     systemd.unit("docker.service")
-    assert root.judge().containers_ended_by_restart(label, None) == ""
+    assert reason(None) == ""
 
 
-def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: Root) -> None:
+def test_an_account_is_ours_by_its_home(monkeypatch, root):
     assert root.judge().owner_of_account("no-such-account") == ""
     assert root.judge().owner_of_account("root") == "uid 0, home /root"
     assert root.judge("account root").owner_of_account("root") == ""
@@ -313,9 +254,9 @@ def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: R
 
 
 @pytest.mark.usefixtures("program_outputs")
-def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: Path) -> None:
+def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path):
     path, folder = tmp_path / "launch.sh", tmp_path / "models"
-    path.write_text(THEIRS)
+    path.write_text(FOREIGN)
     folder.mkdir(mode=0o700)
     questions = {
         "files": [
@@ -325,35 +266,26 @@ def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: 
         "folders": [{"path": str(folder), "mode": "0755", "owner": USER, "group": GROUP}],
         "accounts": ["root"],
     }
-    verdicts = ask("deploy_records.foreign_obstacles", questions)
     names = [str(path), str(folder), "unit ssh.service", "account root"]
-    assert sorted(verdicts) == sorted(names)
+    assert sorted(ask("deploy_records.foreign_obstacles", questions)) == sorted(names)
     assert ask("deploy_records.foreign_obstacles", {**questions, "adopt": names}) == {}
 
 
-def test_a_unit_of_a_package_is_refused_whatever_its_containers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("containers", ["", "its restart"])
+def test_a_unit_of_a_package_is_refused_whatever_its_containers(tmp_path, monkeypatch, containers):
     """With no container to end, a model with the name of Docker's own unit went unnoticed."""
     unit = {"path": f"{ownership.UNITS}docker.service", "check": "unit"}
     questions = {"files": [unit], "docker": {"label": "lockstep.unit", "restart_key": ""}}
-    unit_origin = "/usr/lib/systemd/system/docker.service"
-    monkeypatch.setattr(
-        ownership.Ownership, "foreign_owners_of_units", lambda *_: {"docker.service": unit_origin}
-    )
-    for containers, full_reason in (
-        ("", unit_origin),
-        ("its restart", f"{unit_origin}; its restart"),
+    for name, answer in (
+        ("foreign_owners_of_units", {"docker.service": "/usr/lib/docker.service"}),
+        ("containers_ended_by_restart", containers),
     ):
-        monkeypatch.setattr(
-            ownership.Ownership,
-            "containers_ended_by_restart",
-            lambda *_, containers_reason=containers, **__: containers_reason,
-        )
-        assert ownership.foreign_things(questions, tmp_path) == {"unit docker.service": full_reason}
+        monkeypatch.setattr(ownership.Ownership, name, lambda *_, answer=answer, **__: answer)
+    reason = "; ".join(filter(None, ("/usr/lib/docker.service", containers)))
+    assert ownership.foreign_things(questions, tmp_path) == {"unit docker.service": reason}
 
 
-def test_the_folders_of_the_deploys_own_are_ours() -> None:
+def test_the_folders_of_the_deploys_own_are_ours():
     settings = Settings(name="spark", models={})
     own = {folder.path for folder in folders(settings)}
     data = ("/data", settings.paths.engines)

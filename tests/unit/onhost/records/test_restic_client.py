@@ -17,14 +17,18 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+def _cheap(monkeypatch) -> None:
     open_cheaply(monkeypatch)
 
 
-def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
-    paths = layout.Paths(tmp_path)
+@pytest.fixture
+def own(paths) -> ResticRepository:
     own = ResticRepository(paths)
     own.make_repository()
+    return own
+
+
+def test_the_policy_forgets_by_tag(tmp_path, own):
     file = tmp_path / "file"
     for number in range(3):
         file.write_text(str(number))
@@ -32,11 +36,9 @@ def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
     own.save_snapshot([file], ["update", "generation=9"])
     own.forget_snapshots_beyond_policy("nightly", {"daily": 1, "weekly": 0})
     assert [snapshot.tag_value("generation") for snapshot in own.snapshots()] == ["9", "2"]
-
-
-def test_what_restic_says_is_the_reason(tmp_path: Path) -> None:
+    # What restic says is the reason of a fault.
     with pytest.raises(errors.Problem, match=r"backup in .*backup"):
-        ResticRepository(layout.Paths(tmp_path)).snapshots()
+        ResticRepository(layout.Paths(tmp_path / "none")).snapshots()
 
 
 def _begin_backup(own: ResticRepository) -> subprocess.Popen[bytes]:
@@ -53,9 +55,12 @@ def _begin_backup(own: ResticRepository) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
-    own = ResticRepository(layout.Paths(tmp_path))
-    own.make_repository()
+def test_a_repository_in_use_is_not_called_damaged_and_a_killed_backup_is_in_nobodys_way(own):
+    backup = _begin_backup(own)
+    with pytest.raises(RepositoryInUse, match="wait until that has ended"):
+        own.verify_every_byte()
+    backup.communicate(b"")
+    own.verify_every_byte()
     killed_backup = _begin_backup(own)
     killed_backup.kill()
     killed_backup.communicate()
@@ -63,13 +68,3 @@ def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
     assert list(locks.iterdir())
     own.verify_every_byte()
     assert not list(locks.iterdir())
-
-
-def test_a_repository_in_use_is_not_called_damaged(tmp_path: Path) -> None:
-    own = ResticRepository(layout.Paths(tmp_path))
-    own.make_repository()
-    backup = _begin_backup(own)
-    with pytest.raises(RepositoryInUse, match="wait until that has ended"):
-        own.verify_every_byte()
-    backup.communicate(b"")
-    own.verify_every_byte()

@@ -1,35 +1,126 @@
-"""A rollout on one host: a hot model is restarted with what is new, or gets back what was old."""
+"""A rollout on one host: a hot model is restarted with what is new, or gets back what was old.
+
+A host returns from a deploy that did not end well, after its model was restarted or before.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-import stat
 
 import pytest
-from onhost_fakes import write_models
+from a_clock import Clock
+from a_model_host import UP, ModelHost
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import deploy_lock, generations, json_records, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import deploy_rollback, rollout
 from lockstep.onhost.switching import hot_change_under_way
+from lockstep.onhost.webui import data_copies, update
 
-QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
+QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
+QWEN_FILE, LAUNCHER = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
 OLD, NEW = "a" * 16, "b" * 16
+BEFORE, AFTER = (OLD, OLD, False), (NEW, NEW, True)
+WHY = "deploy of anna: failed on spark-2"
+
+
+def a_generation(digest: str, restart_key: str, *more: str) -> dict:
+    texts = {QWEN_FILE: unit_text(restart_key), **dict.fromkeys(more, "new")}
+    owner = {"mode": "0644", "owner": "root", "group": "root"}
+    files = [{"path": path, "text": text, **owner} for path, text in texts.items()]
+    engine = {"folder": "/opt/engines", "id": restart_key}
+    return {"digest": digest, "engine": engine, "images": [], "weights": {}, "files": files}
+
+
+def unit_text(restart_key: str) -> str:
+    return f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={restart_key}\n"
+
+
+class Spark(ModelHost):
+    """A host where qwen is hot with the old restart key; `deploy` writes the new one."""
+
+    def __init__(self, tmp_path, monkeypatch) -> None:
+        super().__init__(tmp_path, monkeypatch, {"qwen": {"unit": QWEN}, "spare": {}, "other": {}})
+        self.clock = Clock(monkeypatch)
+        self.root = tmp_path / "root"
+        self.engine_link = self.root / "opt/engines/current"
+        self.engine_link.parent.mkdir(parents=True)
+        self.engine_link.symlink_to(OLD)
+        self.write(QWEN_FILE, unit_text(OLD))
+        self.runs()
+
+    def write(self, path: str, text: str = f"# {MARK}\n"):
+        file = self.root / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def has_key(self, restart_key: str, pid: int = 7) -> None:
+        self.write(f"/proc/{pid}/environ", f"A=b\0LOCKSTEP_RESTART_KEY={restart_key}\0C=d\0")
+
+    def runs(self, **more: object) -> None:
+        """Let qwen run, as process 7, with the old restart key."""
+        self.has_key(OLD)
+        self.systemd.unit(QWEN, **UP, MainPID="7", **more)
+
+    def begin(self, *more: str) -> None:
+        """Note what is here, as every program does that writes for a deploy."""
+        if generations.newest_record(self.paths) is None:
+            generations.add_record(self.paths, {**a_generation("before", OLD), "files": []})
+        paths = [QWEN_FILE, "/etc/lockstep/models.json", *more]
+        rollback_journal.note_before_change(self.paths, paths)
+
+    def deploy(self, *more: str) -> None:
+        """Do the deploy's work before `go`."""
+        self.begin(LAUNCHER, *more)
+        self.write(QWEN_FILE, unit_text(NEW))
+        self.write(LAUNCHER)
+        self.engine_link.unlink()
+        self.engine_link.symlink_to(NEW)
+
+    def finish_deploy(self, *more: str) -> None:
+        """A deploy that has ended well: the second generation, whose qwen is hot."""
+        generations.add_record(self.paths, a_generation("one", OLD))
+        self.deploy(*more)
+        generations.add_record(self.paths, a_generation("two", NEW, LAUNCHER))
+        rollback_journal.finish(self.paths)
+        self.has_key(NEW)
+
+    def run(self, *words: str) -> int:
+        return rollout.main(list(words), self.paths)
+
+    @property
+    def file_state(self) -> tuple[str, str, bool]:
+        """Restart key of the unit file, where `current` leads, whether the new file is there."""
+        restart_key = (self.root / QWEN_FILE[1:]).read_text().strip().rpartition("=")[2]
+        current = str(self.engine_link.readlink())
+        return restart_key, current, (self.root / LAUNCHER[1:]).exists()
+
+    @property
+    def newest(self) -> tuple[int, str, str]:
+        record = generations.readable_records(self.paths)[0]
+        return record["number"], record["digest"], record["note"]
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch)
+    yield spark
+    spark.close()
 
 
 def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     spark.deploy()
-    assert rollout.main(["go"], spark.paths) == 0
+    assert spark.run("go") == 0
     assert spark.systemd.calls == [
         f"systemctl stop -- {QWEN}",
         f"systemctl reset-failed -- {QWEN}",
         f"systemctl start -- {QWEN}",
     ]
     assert len(spark.engine.requests) == 1
-    assert spark.unit_state == (NEW, NEW, True)
-    assert spark.active == [QWEN]
+    assert (spark.hot, spark.file_state) == (["qwen"], AFTER)
     assert hot_change_under_way.load(spark.paths).rollout is None
     assert rollback_journal.unfinished_journal(spark.paths), "a later step may fail"
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
@@ -42,18 +133,21 @@ def test_a_model_that_needs_no_restart_is_left_alone(spark, hot):
     else:
         spark.deploy()
         spark.systemd.unit(QWEN)
-    assert rollout.main(["go"], spark.paths) == 0
+    assert spark.run("go") == 0
     assert (spark.systemd.calls, spark.engine.requests) == ([], [])
 
 
-def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
-    spark.starts_only_with(OLD)
-    spark.deploy()
-    assert rollout.main(["go"], spark.paths) == 1
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
-    assert not spark.paths.begun_journal.exists()
+def test_a_start_that_fails_gives_the_host_everything_back_without_what_the_deploy_brought(
+    spark, capsys
+):
+    spark.runs(starts_with=[str(spark.root / QWEN_FILE[1:]), OLD])
+    spark.deploy(f"/etc/systemd/system/{BROUGHT}")
+    unit = spark.write(f"/etc/systemd/system/{BROUGHT}")
+    spark.systemd.unit(BROUGHT, **UP)
+    assert (spark.run("go"), spark.hot, spark.file_state) == (1, ["qwen"], BEFORE)
+    assert not spark.paths.begun_journal.exists() and not unit.exists()
     assert hot_change_under_way.load(spark.paths).rollout is None
+    assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
     assert "systemctl daemon-reload" in spark.systemd.calls
     output = capsys.readouterr().out
     assert "qwen: it does not start; returning to what there was" in output
@@ -63,232 +157,126 @@ def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
 def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
     spark.deploy()
     spark.engine.chat = lambda _: (200, spark.engine.answer("", 0))
-    assert rollout.main(["go"], spark.paths) == 1
-    assert spark.unit_state == (OLD, OLD, False)
+    assert (spark.run("go"), spark.file_state) == (1, BEFORE)
     assert "no token comes where clients ask" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("code", "end"), [(0, (0, NEW)), (1, (1, OLD))])
+@pytest.mark.parametrize(("code", "end"), [(0, (0, AFTER)), (1, (1, BEFORE))])
 def test_a_gate_decides_whether_the_new_one_stays(spark, capsys, code, end):
     spark.deploy()
-    gate = ["--gate", "--", "sh", "-c", f"exit {code}"]
-    assert (rollout.main(["go", *gate], spark.paths), spark.unit_state[0]) == end
+    assert (spark.run("go", "--gate", "--", "sh", "-c", f"exit {code}"), spark.file_state) == end
     assert ("the gate refused it" in capsys.readouterr().out) == bool(code)
 
 
-def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
-    data = {**spark.models["qwen"], "fallback": "qwen-fallback"}
-    models = {"qwen": data, "qwen-fallback": {**spark.models["other"], "unit": SPARE}}
-    write_models(spark.paths, models)
-    spark.systemd.unit(SPARE)
+@pytest.mark.parametrize(
+    ("fallback", "code", "hot", "words"),
+    [("spare", 3, ["spare"], "its fallback spare is hot"), (None, 4, [], "NO MODEL IS HOT")],
+)
+def test_where_the_old_one_does_not_come_back_its_fallback_does(
+    spark, capsys, fallback, code, hot, words
+):
+    spark.tell("qwen", fallback=fallback)
     spark.runs(start_ok=False)
     spark.deploy()
-    assert rollout.main(["go"], spark.paths) == 3
-    assert spark.active == [SPARE]
-    assert "its fallback qwen-fallback is hot" in capsys.readouterr().out
-
-
-def test_where_nothing_comes_back_that_is_said(spark, capsys):
-    spark.runs(start_ok=False)
-    spark.deploy()
-    assert rollout.main(["go"], spark.paths) == 4
-    assert spark.active == []
-    assert spark.unit_state == (OLD, OLD, False)
-    assert "NO MODEL IS HOT" in capsys.readouterr().out
+    assert (spark.run("go"), spark.hot, spark.file_state) == (code, hot, BEFORE)
+    assert words in capsys.readouterr().out
 
 
 def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     spark.deploy()
-    record = hot_change_under_way.HotChange(
-        rollout=hot_change_under_way.HotWork("qwen", "the deploy")
-    )
-    json_records.save(spark.paths.hot_change, record)
-    assert rollout.main(["mend"], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
+    work = hot_change_under_way.HotWork("qwen", "the deploy")
+    json_records.save(spark.paths.hot_change, hot_change_under_way.HotChange(rollout=work))
+    assert (spark.run("mend"), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
     earlier_count = len(spark.systemd.calls)
-    assert rollout.main(["mend"], spark.paths) == 0
+    assert spark.run("mend") == 0
     assert len(spark.systemd.calls) == earlier_count
     assert "was cut off; returning" in capsys.readouterr().out
 
 
-def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
+def test_a_switch_of_an_operator_is_waited_for(spark, capsys):
     spark.deploy()
     held_lock = switch_lock.hold_lock(spark.paths.switch_lock, "anna", "other")
     held_lock.__enter__()
     spark.clock.at(5, lambda: held_lock.__exit__(None, None, None))
-    assert rollout.main(["go"], spark.paths) == 0
+    assert spark.run("go") == 0
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 
 
-def test_what_was_kept_first_is_what_one_returns_to(spark):
-    """A run that was cut off between two files is followed by one that finds half of each."""
-    spark.begin()
-    spark.unit(NEW)
-    spark.deploy()
-    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
-    assert spark.unit_state == (OLD, OLD, False)
-
-
-def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
-    spark.begin()
-    record = {"digest": "one", "engine": {}, "images": [], "weights": {}, "files": []}
-    generations.add_record(spark.paths, record)
-    spark.unit(NEW)
-    spark.begin()
-    spark.unit("c" * 16)
-    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
-    assert spark.unit_state[0] == NEW
-
-
-def test_modes_are_kept(spark):
-    path = spark.units / QWEN
-    path.chmod(0o640)
-    spark.begin()
-    path.chmod(0o600)
-    rollback_journal.restore_files(spark.paths, rollback_journal.unfinished_journal(spark.paths))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert stat.S_IMODE(spark.paths.begun_journal.stat().st_mode) == 0o600
-
-
-def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
-    def file(path: str, text: str) -> dict[str, str]:
-        return {"path": path, "text": text, "mode": "0644", "owner": "root", "group": "root"}
-
-    unit = f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={restart_key}\n"
-    return {
-        "digest": digest,
-        "engine": {"folder": "/opt/engines", "id": restart_key},
-        "images": [],
-        "weights": {},
-        "files": [
-            file(f"/etc/systemd/system/{QWEN}", unit),
-            *(file(path, "new") for path in more),
-        ],
-    }
-
-
-def finished_deploy(spark, *more: str) -> None:
-    """A deploy that has ended well: the second generation, whose qwen is hot."""
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
-    spark.begin(*more)
-    spark.deploy()
-    generations.add_record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
-    rollback_journal.finish(spark.paths)
-    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
-
-
-def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
-    finished_deploy(spark)
-    assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert spark.active == [QWEN]
-    newest = generations.readable_records(spark.paths)[0]
-    assert (newest["number"], newest["digest"]) == (3, "one")
-    assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
+def test_a_host_returns_to_the_previous_generation_and_a_second_way_back_undoes_that(spark, capsys):
+    spark.finish_deploy()
+    assert (spark.run("back", "12 of 29 tok/s"), spark.hot, spark.file_state) == (
+        0,
+        ["qwen"],
+        BEFORE,
+    )
+    assert spark.newest == (3, "one", "returned from generation 2: 12 of 29 tok/s")
     assert "systemctl reset-failed -- lockstep-job-*" in spark.systemd.calls
     assert "qwen is hot again" in capsys.readouterr().out
+    assert (spark.run("back"), spark.file_state) == (0, AFTER)
+    assert spark.newest == (4, "two", "returned from generation 3")
 
 
-def test_what_a_return_changes_is_known_before_it(spark, monkeypatch):
+def test_what_a_return_changes_is_known_before_it(spark):
     assert rollback_journal.effects_of_return(spark.paths) == {}
-    finished_deploy(spark)
+    spark.finish_deploy()
     effects = rollback_journal.effects_of_return(spark.paths)
-    unit, launcher = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
-    assert (effects["digest"], effects["number"], effects["files"]) == ("one", 1, [launcher, unit])
+    assert (effects["digest"], effects["number"]) == ("one", 1)
+    assert effects["files"] == [LAUNCHER, QWEN_FILE]
     assert (effects["interrupted"], effects["ends"], effects["cluster"]) == ("qwen", False, "")
     assert effects["foreign"] == ""
     # A deploy that has restarted nothing yet: qwen runs with the older file.
-    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={OLD}\0")
+    spark.has_key(OLD)
     assert rollback_journal.effects_of_return(spark.paths)["interrupted"] == ""
 
 
 @pytest.mark.parametrize(("words", "image"), [(["back"], "old"), (["back", "--keep-data"], "")])
 def test_open_webuis_data_stay_on_request(spark, monkeypatch, words, image):
-    finished_deploy(spark)
+    spark.finish_deploy()
     document = json.loads(spark.paths.journal.read_text()) | {"webui": "old"}
     spark.paths.journal.write_text(json.dumps(document))
     images = []
     monkeypatch.setattr(
         deploy_rollback, "_restore_webui_data", lambda _, document: images.append(document["webui"])
     )
-    assert rollout.main(words, spark.paths) == 0
-    assert images == [image]
+    assert (spark.run(*words), images) == (0, [image])
 
 
 def test_a_return_is_refused_while_a_deploy_is_under_way(spark):
-    finished_deploy(spark)
-    with (
-        deploy_lock.keep_deploys_away("deploy", spark.paths),
-        pytest.raises(deploy_lock.DeployUnderWay),
-    ):
-        rollout.main(["back"], spark.paths)
-    assert spark.unit_state == (NEW, NEW, True)
-
-
-def test_a_second_way_back_undoes_the_first(spark):
-    finished_deploy(spark)
-    assert rollout.main(["back"], spark.paths) == 0
-    assert rollout.main(["back"], spark.paths) == 0
-    assert spark.unit_state == (NEW, NEW, True)
-    newest = generations.readable_records(spark.paths)[0]
-    assert (newest["number"], newest["digest"], newest["note"]) == (
-        4,
-        "two",
-        "returned from generation 3",
-    )
+    spark.finish_deploy()
+    under_way = pytest.raises(deploy_lock.DeployUnderWay)
+    with deploy_lock.keep_deploys_away("deploy", spark.paths), under_way:
+        spark.run("back")
+    assert spark.file_state == AFTER
 
 
 def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
-    generations.add_record(spark.paths, a_generation(spark, "zero", "0" * 16))
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
-    generations.record_begun(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    generations.add_record(spark.paths, a_generation("zero", "0" * 16))
+    generations.add_record(spark.paths, a_generation("one", OLD))
+    generations.record_begun(spark.paths, a_generation("two", NEW, LAUNCHER))
     spark.deploy()
-    launch = spark.root / "data/new-launch.sh"
-    launch.parent.mkdir(exist_ok=True)
-    launch.write_text("new")
-    assert rollout.main(["back"], spark.paths) == 0
-    assert spark.unit_state == (OLD, OLD, False)
-    assert not launch.exists()
-    newest = generations.readable_records(spark.paths)[0]
-    assert (newest["number"], newest["digest"]) == (2, "one")
-    assert generations.begun_record(spark.paths) is None
+    # Without a mark: what the deploy began tells whose it is.
+    spark.write(LAUNCHER, "new")
     # It runs with the older file already.
-    assert spark.active == [QWEN] and "qwen" not in capsys.readouterr().out
+    assert (spark.run("back"), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
+    assert spark.newest[:2] == (2, "one") and "qwen" not in capsys.readouterr().out
+    assert generations.begun_record(spark.paths) is None
 
 
 def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
-    (spark.root / "data").mkdir()
-    foreign_file = spark.root / "data/launch.sh"
-    foreign_file.write_text(f"# {MARK}\n")
-    finished_deploy(spark, "/data/launch.sh")
+    foreign_file = spark.write("/data/launch.sh")
+    spark.finish_deploy("/data/launch.sh")
     foreign_file.write_text("#!/bin/sh\n# by hand, since\n")
-    spark.unit(NEW)
     with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
-        rollout.main(["back"], spark.paths)
+        spark.run("back")
     assert "/data/launch.sh" in rollback_journal.effects_of_return(spark.paths)["foreign"]
-    assert spark.active == [QWEN]
-    assert (spark.unit_state[0], spark.systemd.calls) == (NEW, [])
+    assert (spark.hot, spark.file_state, spark.systemd.calls) == (["qwen"], AFTER, [])
     assert foreign_file.read_text().endswith("by hand, since\n")
 
 
-def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
-    spark.begin("/data/new-launch.sh")
-    spark.unit(NEW)
-    foreign_file = spark.root / "data/new-launch.sh"
-    foreign_file.parent.mkdir()
-    foreign_file.write_text("#!/bin/sh\n")
-    with pytest.raises(errors.Problem, match="nothing was changed"):
-        rollback_journal.restore_files(
-            spark.paths, rollback_journal.unfinished_journal(spark.paths)
-        )
-    assert foreign_file.exists() and spark.unit_state[0] == NEW
-
-
 def test_without_a_record_there_is_nothing_to_return_to(spark):
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+    generations.add_record(spark.paths, a_generation("one", OLD))
     with pytest.raises(errors.Problem, match="no record of a previous generation"):
-        rollout.main(["back"], spark.paths)
+        spark.run("back")
     assert spark.systemd.calls == []
 
 
@@ -296,8 +284,7 @@ def test_without_a_record_there_is_nothing_to_return_to(spark):
     "words", [[], ["go", "now"], ["go", "--gate", "--"], ["back", "a", "b"], ["mend", "x"]]
 )
 def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
-    assert rollout.main(words, spark.paths) == 2
-    assert spark.systemd.calls == []
+    assert (spark.run(*words), spark.systemd.calls) == (2, [])
     assert "usage: rollout" in capsys.readouterr().err
 
 
@@ -305,20 +292,85 @@ def test_the_program_notes_what_it_is_told_to(spark, monkeypatch):
     request = {"paths": ["/etc/absent"], "rollout": "id"}
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(request)))
     spark.begin()
-    assert rollout.main(["note"], spark.paths) == 0
+    assert spark.run("note") == 0
     document = rollback_journal.unfinished_journal(spark.paths)
     assert document["before"]["/etc/absent"] is None
-    assert OLD in document["before"][f"/etc/systemd/system/{QWEN}"]["text"]
+    assert OLD in document["before"][QWEN_FILE]["text"]
     assert (document["points"], document["since"], document["rollout"]) == (OLD, 1, "id")
 
 
-def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
-    members = [{"name": f"spark{rank}", "address": f"10.77.0.{rank}"} for rank in (1, 2)]
-    data = json.loads(spark.paths.models.read_text())
-    data["clusters"] = {"pair": {"name": "pair", "rank": 1, "port": 7079, "members": members}}
-    data["models"]["qwen"]["cluster"] = "pair"
-    spark.paths.models.write_text(json.dumps(data))
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+def test_a_member_of_a_cluster_restarts_and_returns_only_with_the_deploy(spark):
+    spark.join_cluster("qwen", rank=1)
     spark.deploy()
-    generations.add_record(spark.paths, a_generation(spark, "two", NEW))
     assert rollout.outdated_models(config.load_host(spark.paths.models), spark.paths) == []
+    rollback_journal.note_before_change(spark.paths, rollout="id")
+    assert (spark.run("return", WHY), spark.file_state) == (0, AFTER)
+    assert spark.paths.begun_journal.exists()
+
+
+def restart_model(spark: Spark) -> None:
+    assert spark.run("go") == 0
+    spark.has_key(NEW)
+
+
+def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
+    generations.add_record(spark.paths, a_generation("one", OLD))
+    spark.deploy()
+    restart_model(spark)
+    assert spark.paths.begun_journal.exists()
+    generations.add_record(spark.paths, a_generation("two", NEW))
+    earlier_count = len(spark.systemd.calls)
+    assert (spark.run("return", WHY), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
+    assert f"systemctl start -- {QWEN}" in spark.systemd.calls[earlier_count:]
+    assert spark.newest == (3, "one", f"returned from generation 2: {WHY}")
+    assert not spark.paths.begun_journal.exists()
+    assert hot_change_under_way.load(spark.paths).rollout is None
+    assert spark.run("return", WHY) == 0
+    assert "nothing was kept here to return to" in capsys.readouterr().out
+
+
+def test_a_model_that_was_not_restarted_yet_runs_on_and_one_that_was_stopped_is_hot_again(spark):
+    spark.deploy()
+    assert (spark.run("return", WHY), spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
+    assert [call for call in spark.systemd.calls if QWEN in call] == []
+    spark.deploy()
+    spark.systemd.unit(QWEN)
+    assert (spark.run("return", WHY), spark.hot) == (0, ["qwen"])
+
+
+def test_a_model_that_does_not_serve_any_more_is_told(spark):
+    spark.deploy()
+    restart_model(spark)
+    spark.systemd.unit(QWEN, **UP, MainPID="7", start_ok=False)
+    assert spark.run("return", WHY) == errors.EXIT_NOTHING_HOT
+    assert spark.file_state == BEFORE
+
+
+def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
+    gateway, brought_unit = (f"/etc/systemd/system/{name}" for name in (GATEWAY, BROUGHT))
+    runs_at_boot = {**UP, "MainPID": "9", "UnitFileState": "enabled"}
+    gateway_file = spark.write(gateway, unit_text(OLD))
+    spark.systemd.unit(GATEWAY, **runs_at_boot)
+    spark.has_key(NEW, pid=9)
+    spark.deploy(gateway, brought_unit)
+    # An earlier deploy's unit that this one has removed, and one that it has brought.
+    gateway_file.unlink()
+    spark.systemd.unit(GATEWAY)
+    brought_file = spark.write(brought_unit)
+    spark.systemd.unit(BROUGHT, **runs_at_boot)
+    assert spark.run("return", WHY) == 0
+    assert OLD in gateway_file.read_text() and not brought_file.exists()
+    for call in (f"enable -- {GATEWAY}", f"disable --now -- {BROUGHT}", f"restart -- {GATEWAY}"):
+        assert f"systemctl {call}" in spark.systemd.calls
+
+
+def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):
+    image_uses = []
+    monkeypatch.setattr(update, "select_copy_for_image", lambda _, *use: image_uses.append(use))
+    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@old"))
+    spark.deploy()
+    copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)
+    monkeypatch.setattr(data_copies, "complete_copies", lambda paths: [copy])
+    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@new"))
+    assert spark.run("return", WHY) == 0
+    assert image_uses == [("webui@old", 4)]

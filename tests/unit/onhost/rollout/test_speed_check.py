@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from a_gpu import AGpu
-from a_model import about
+from a_hot_spark import UNIT, HotSpark
+from a_model import NOWHERE, tell
 from lab_servers import until
-from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_models
+from onhost_fakes import FakeEngine
 
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
@@ -22,27 +21,18 @@ from lockstep.onhost.records import accepted_speed
 from lockstep.onhost.rollout import speed_check as minimum
 from lockstep.onhost.rollout import speed_prompt
 
-UNIT = "sglang-mistral4.service"
-LABEL = '{engine="0"}'
 
-
-class Spark:
-    """A host where mistral is hot on an engine that takes `seconds` for 256 tokens."""
+class Spark(HotSpark):
+    """A host where qwen is hot on an engine that takes `seconds` for 256 tokens."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
-        self.engine = FakeEngine()
-        self.seconds, self.tokens, self.extra = 0.05, None, 0
-        self.until_answered: Callable[[], object] = lambda: None
+        super().__init__(tmp_path, monkeypatch, url=NOWHERE, served_name="m", recipe="eagle")
+        self.tell("qwen", engine_url=self.engine.url)
+        self.seconds, self.tokens, self.extra, self.text = 0.05, None, 0, "dense prose"
+        self.until_answered = lambda: None
         self.request_count = self.token_count = 0
-        sizes = {"memory_gib": 83.0, "start_timeout_s": 60, "image": "sglang@sha256:aa"}
-        self.model = about(
-            unit=UNIT, engine_url=self.engine.url, served_name="m", recipe="eagle", **sizes
-        )
+        self.count(running=0)
         self.engine.chat = self.answer
-        self.count()
-        self.paths = host_root(tmp_path / "root", {"mistral": self.model})
-        self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-        self.hot(True)
         monkeypatch.setattr(minimum, "PAUSE_S", 0.0)
         monkeypatch.setattr(minimum, "SETTLE_S", 0.2)
         generate = openai_api.generate
@@ -53,64 +43,40 @@ class Spark:
 
         monkeypatch.setattr(openai_api, "generate", generate_timed)
 
-    def hot(self, up: bool) -> None:
-        state = {"ActiveState": "active", "SubState": "running"} if up else {}
-        self.systemd.unit(UNIT, **state)
-
-    def minimum(self, more: dict | None = None, **keys: object) -> None:
-        """Set the minimum of these keys, and more of what models.json has of the model."""
-        entry = {**self.model, "minimum": keys or None, **(more or {})}
-        write_models(self.paths, {"mistral": entry})
+    def minimum(self, **keys: object) -> None:
+        self.tell("qwen", minimum=keys or None)
 
     def answer(self, request: dict) -> tuple[int, object]:
         self.until_answered()
         new_tokens = self.tokens or request["max_tokens"]
         self.request_count += 1 + self.extra
         self.token_count += new_tokens
-        self.count()
+        self.count(0, self.token_count, answers=self.request_count)
         if request.get("stream"):
-            return 200, self.stream("dense prose", new_tokens)
+            return 200, self.stream(new_tokens)
         return 200, FakeEngine.answer("dense prose", new_tokens)
 
-    @staticmethod
-    def stream(text: str, tokens: int) -> str:
+    def stream(self, tokens: int):
         """Events as vLLM sends them: an empty one first, and the count of all at the end."""
         usage = {"completion_tokens": tokens}
-        events = (
-            {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
-            {"choices": [{"delta": {"content": text}}], "usage": usage},
-            {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage},
-            {"choices": [], "usage": usage},
-        )
-        parts = [*map(json.dumps, events), "[DONE]"]
-        return "".join(f"data: {part}\n\n" for part in parts)
-
-    def count(self) -> None:
-        self.engine.metrics = (
-            f"vllm:num_requests_running{LABEL} 0.0\n"
-            f"vllm:request_success_total{LABEL} {self.request_count}.0\n"
-            f"vllm:generation_tokens_total{LABEL} {self.token_count}.0\n"
-        )
+        yield {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
+        yield {"choices": [{"delta": {"content": self.text}}], "usage": usage}
+        yield {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage}
+        yield {"choices": [], "usage": usage}
 
     def run(self, *words: str) -> int:
         return minimum.main(list(words), self.paths)
 
     @property
     def accepted_entry(self) -> dict:
-        return accepted_speed.load(self.paths).get("mistral", {})
+        return accepted_speed.load(self.paths).get("qwen", {})
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch)
     yield spark
-    spark.engine.close()
-
-
-def test_a_model_without_a_minimum_is_not_even_asked(spark, capsys):
-    assert spark.run() == 0
-    assert spark.engine.requests == []
-    assert "no minimum is set" in capsys.readouterr().out
+    spark.close()
 
 
 @pytest.mark.parametrize(
@@ -125,11 +91,18 @@ def test_a_model_without_a_minimum_is_not_even_asked(spark, capsys):
     ],
 )
 def test_with_nothing_hot_no_minimum_is_kept(spark, capsys, minimum, words, code):
-    spark.hot(False)
+    spark.systemd.unit(UNIT)
     spark.minimum(**minimum)
     assert spark.run(*words) == code
     assert "no model is hot" in capsys.readouterr().out
     assert spark.accepted_entry == {}
+
+
+def test_a_model_without_a_minimum_is_not_even_asked(spark, capsys):
+    assert (spark.run(), spark.engine.requests) == (0, [])
+    assert "no minimum is set" in capsys.readouterr().out
+    assert spark.run("--faster") == errors.EXIT_USAGE
+    assert "usage: minimum" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
@@ -141,14 +114,15 @@ def test_with_nothing_hot_no_minimum_is_kept(spark, capsys, minimum, words, code
     ],
 )
 def test_what_gives_no_tokens_here_is_not_measured(spark, capsys, words, keys, message):
-    spark.minimum(keys, decode_tok_s=29)
-    assert spark.run(*words) == 0
-    assert spark.engine.requests == []
+    spark.tell("qwen", **keys)
+    spark.minimum(decode_tok_s=29)
+    assert (spark.run(*words), spark.engine.requests, spark.accepted_entry) == (0, [], {})
     assert message in capsys.readouterr().out
-    assert spark.accepted_entry == {}
 
 
-def test_fast_enough_passes_and_says_how_fast(spark, capsys):
+def test_fast_enough_passes_and_is_asked_as_bench_asks(spark, capsys):
+    """An answer that was not streamed took 1 % longer on a fast GPU."""
+    spark.tell("qwen", engine="vllm")
     spark.minimum(decode_tok_s=29)
     assert spark.run() == 0
     assert "tok/s (" in capsys.readouterr().out
@@ -157,29 +131,16 @@ def test_fast_enough_passes_and_says_how_fast(spark, capsys):
     assert [request["max_tokens"] for request in timed_requests] == [256, 256, 256, 256]
     # No prompt twice: a cache would answer.
     assert len({request["messages"][0]["content"] for request in timed_requests}) == 4
-
-
-def test_it_asks_as_bench_does(spark):
-    """An answer that was not streamed took 1 % longer on a fast GPU."""
-    spark.minimum({"engine": "vllm"}, decode_tok_s=1)
-    assert spark.run() == 0
-    minimums = spark.engine.requests[-1]
     client = Client(spark.engine.url, "m")
     client.engine = ENGINES["vllm"]
-    client.complete(
-        Ask("technical", user(speed_prompt.PROMPT), speed_prompt.TOKENS, ignore_eos=True)
-    )
-    assert minimums["stream"] and minimums["return_token_ids"]
-    assert {**minimums, "messages": None} == {**spark.engine.requests[-1], "messages": None}
+    messages = user(speed_prompt.PROMPT)
+    client.complete(Ask("technical", messages, speed_prompt.TOKENS, ignore_eos=True))
+    last_request = timed_requests[-1]
+    assert last_request["stream"] and last_request["return_token_ids"]
+    assert {**last_request, "messages": 0} == {**spark.engine.requests[-1], "messages": 0}
 
 
-def test_below_the_minimum_fails_with_both_numbers(spark, capsys):
-    spark.minimum(decode_tok_s=100_000)
-    assert spark.run() == 1
-    assert "below the minimum of 100000.0 tok/s" in capsys.readouterr().out
-
-
-def test_the_first_result_becomes_the_accepted_one_and_stays_it(spark, capsys):
+def test_the_first_result_stays_the_accepted_one_until_a_slower_one_is_accepted(spark, capsys):
     spark.minimum(not_below="50 %")
     assert spark.run() == 0
     first = spark.accepted_entry
@@ -191,12 +152,21 @@ def test_the_first_result_becomes_the_accepted_one_and_stays_it(spark, capsys):
     assert spark.run() == 1
     assert "below 50% of the accepted" in capsys.readouterr().out
     assert spark.accepted_entry == first
+    assert spark.run("--accept") == 0
+    assert spark.accepted_entry["decode_tok_s"] < first["decode_tok_s"]
+    assert spark.run() == 0
 
 
-def test_a_baseline_is_taken_once_whatever_the_minimum(spark):
+def test_a_baseline_is_taken_once_whatever_the_minimum_and_its_failure_stops_no_deploy(
+    spark, capsys
+):
+    spark.extra = 1
+    assert spark.run("--baseline") == 0
+    assert "could not be measured" in capsys.readouterr().out
+    assert spark.accepted_entry == {}
+    spark.extra = 0
     assert spark.run("--baseline") == 0, "what is hot already is no reason to stop a deploy"
-    first = spark.accepted_entry
-    earlier_count = len(spark.engine.requests)
+    first, earlier_count = spark.accepted_entry, len(spark.engine.requests)
     assert spark.run("--baseline") == 0
     assert (spark.accepted_entry, len(spark.engine.requests)) == (first, earlier_count)
 
@@ -212,80 +182,47 @@ def test_power_and_clock_stand_beside_the_accepted_speed(spark, tmp_path, monkey
         lambda: len(requests) <= 2 or sample_mark.exists(), "a sample"
     )
     spark.minimum(not_below="50 %")
-    data = json.loads(spark.paths.models.read_text())
-    spark.paths.models.write_text(json.dumps({**data, "max_clock_mhz": 2100}))
+    tell(spark.paths, max_clock_mhz=2100)
     assert spark.run() == 0
     assert spark.accepted_entry["power_w"] == {"median": 31.0, "low": 31.0, "high": 31.0}
     assert spark.accepted_entry["clock_mhz"]["median"] == 2080
     assert spark.accepted_entry["max_clock_mhz"] == 2100
 
 
-def test_a_slower_result_can_be_accepted(spark):
-    spark.minimum(not_below="90 %")
-    assert spark.run() == 0
-    fast = spark.accepted_entry["decode_tok_s"]
-    spark.seconds = 0.25
-    assert spark.run() == 1
-    assert spark.run("--accept") == 0
-    assert spark.accepted_entry["decode_tok_s"] < fast
-    assert spark.run() == 0
-
-
 @pytest.mark.parametrize(
-    ("broken_run", "message"),
+    ("fault", "value", "message"),
     [
-        ({"extra": 1}, "3 answers came, but the engine counted 6"),
-        ({"tokens": 40}, "40 tokens instead of 256"),
+        ("extra", 1, "3 answers came, but the engine counted 6"),
+        ("tokens", 40, "40 tokens instead of 256"),
+        ("text", "", "answered without a token"),
     ],
 )
 def test_a_broken_ruler_is_tried_again_and_then_neither_passes_nor_fails(
-    spark, capsys, broken_run, message
+    spark, capsys, fault, value, message
 ):
     spark.minimum(decode_tok_s=1)
-    for name, value in broken_run.items():
-        setattr(spark, name, value)
+    setattr(spark, fault, value)
     assert spark.run() == 2
     output = capsys.readouterr().out
     assert message in output and output.count("measuring again") == 2
     assert spark.accepted_entry == {}
 
 
-def test_what_a_baseline_cannot_measure_does_not_stop_a_deploy(spark, capsys):
-    spark.extra = 1
-    assert spark.run("--baseline") == 0
-    assert "could not be measured" in capsys.readouterr().out
-    assert spark.accepted_entry == {}
-
-
-def test_an_engine_that_answers_with_nothing_is_not_measured(spark, capsys):
-    spark.minimum(decode_tok_s=1)
-    spark.engine.chat = lambda request: (
-        200,
-        spark.stream("", 256) if request.get("stream") else FakeEngine.answer("hello", 2),
-    )
-    assert spark.run() == 2
-    assert "answered without a token" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
-    ("rates", "least", "share", "accepted_rate", "enough"),
+    ("rates", "least", "share", "accepted_rate", "fault"),
     [
         # The EAGLE regression of article 000: 29 tok/s dropped to 12.5.
-        ([12.5, 12.4, 12.6], 29.0, None, None, False),
-        ([29.2, 28.9, 29.3], 29.0, None, None, True),
-        ([12.5, 12.4, 12.6], None, 0.9, 36.5, False),
-        ([33.0, 32.8, 33.1], None, 0.9, 36.5, True),
-        ([12.5], None, 0.9, None, True),
-        ([33.0], 34.0, 0.9, 36.5, False),
+        ([12.5, 12.4, 12.6], 29.0, None, None, "below the minimum of 29.0 tok/s"),
+        ([29.2, 28.9, 29.3], 29.0, None, None, ""),
+        ([12.5, 12.4, 12.6], None, 0.9, 36.5, "below 90% of the accepted 36.5 tok/s"),
+        ([33.0, 32.8, 33.1], None, 0.9, 36.5, ""),
+        ([12.5], None, 0.9, None, ""),
+        ([33.0], 34.0, 0.9, 36.5, "below the minimum of 34.0 tok/s"),
     ],
 )
-def test_the_decision(rates, least, share, accepted_rate, enough):
-    assert minimum.speed_verdict(rates, least, share, accepted_rate).enough is enough
-
-
-def test_wrong_use_shows_the_usage(spark, capsys):
-    assert spark.run("--faster") == errors.EXIT_USAGE
-    assert "usage: minimum" in capsys.readouterr().err
+def test_the_decision(rates, least, share, accepted_rate, fault):
+    verdict = minimum.speed_verdict(rates, least, share, accepted_rate)
+    assert (verdict.enough, verdict.words.partition("), ")[2]) == (not fault, fault)
 
 
 @pytest.mark.parametrize(("state", "code"), [("sound", 0), ("nonsense", 1), ("untold", 2)])
@@ -297,18 +234,11 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
         return sense_check.SenseVerdict((sense_check.SenseCheck("echo", state, "a reason"),))
 
     monkeypatch.setattr(sense_check, "judge_engine_sense", look)
-    spark.minimum(sense=True)
+    # No speed is measured of nonsense, nor where it is no minimum.
+    speed = {} if state == "sound" else {"decode_tok_s": 1}
+    spark.minimum(sense=True, **speed)
     assert spark.run() == code
     # A start that asks nothing does not make a minimum mean nothing.
-    assert sense_requests == ["http://127.0.0.1:9"]
-    assert "mistral " in capsys.readouterr().out
-    # No speed is a minimum here, and none is measured.
-    assert spark.engine.requests == []
-
-
-def test_nonsense_is_not_measured(spark, monkeypatch):
-    wrong = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "nonsense", "a reason"),))
-    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: wrong)
-    spark.minimum(sense=True, decode_tok_s=1)
-    assert spark.run() == 1
+    assert sense_requests == [NOWHERE]
+    assert "qwen " in capsys.readouterr().out
     assert spark.engine.requests == []

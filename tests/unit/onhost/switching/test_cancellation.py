@@ -48,13 +48,19 @@ class GatewaySwitch:
         return self._messages[-1]
 
 
+def start_of_qwen(spark: SwitchingSpark) -> GatewaySwitch:
+    """A switch to qwen whose start hangs by now."""
+    switch = GatewaySwitch(spark, "qwen", "anna")
+    starts(spark)
+    return switch
+
+
 def starts(spark: SwitchingSpark, name: str = "qwen") -> None:
     """Wait until a start of a model hangs."""
     until(lambda: spark.systemd.state(UNITS[name])["ActiveState"] == "activating", "it starts")
 
 
 def switch_of(spark: SwitchingSpark, user: str = "anna") -> switching.Switch:
-    """A switch in this process."""
     return switching.Switch(config.load_host(spark.paths.models), spark.paths, user=user)
 
 
@@ -67,105 +73,76 @@ def test_a_stop_that_takes_a_second_is_not_told_as_a_wait(spark, monkeypatch):
 
 
 def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
-    switch = GatewaySwitch(spark, "qwen", "anna")
-    starts(spark)
-
+    switch = start_of_qwen(spark)
     cancel = GatewaySwitch(spark, "cancel", "ben").end()
-
     assert (cancel["code"], spark.hot) == (0, ["mistral"])
     assert cancel["said"] == "the switch to qwen was cancelled; mistral is hot again"
     # Whoever waited for it sees that too, and it is no failure.
     assert (switch.end()["code"], switch.end()["said"]) == (5, cancel["said"])
     assert "ben, by the gateway cancelled the switch to qwen" in switch.lines
     assert switch_history.load(spark.paths)[0].code == errors.EXIT_CANCELLED
-    assert (
-        status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch is None
-    )
+    host = config.load_host(spark.paths.models)
+    assert status.query_status(host, spark.paths).last_switch is None
     # Its fallback was never wanted.
     assert f"systemctl start -- {UNITS['spare']}" not in spark.systemd.calls
 
 
-def test_the_command_cancels_too(spark, capsys):
-    switch = GatewaySwitch(spark, "qwen", "anna")
-    starts(spark)
-
-    assert switch_sh.main(["cancel"], spark.paths) == 0
-
-    assert spark.hot == ["mistral"]
-    assert "mistral is hot again" in capsys.readouterr().out
-    assert switch.end()["code"] == 5
-
-
-def test_a_fallback_that_hangs_is_cancelled_too(spark):
+def test_a_fallback_that_hangs_is_cancelled_by_the_command_too(spark, capsys):
     spark.systemd.unit(UNITS["qwen"], start_ok=False)
     switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark, "spare")
-
-    assert GatewaySwitch(spark, "cancel", "ben").end()["code"] == 0
-    assert spark.hot == ["mistral"]
-    assert switch.end()["code"] == 5
+    assert switch_sh.main(["cancel"], spark.paths) == 0
+    assert (spark.hot, switch.end()["code"]) == (["mistral"], 5)
+    assert "mistral is hot again" in capsys.readouterr().out
 
 
 def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
     spark.systemd.unit(UNITS["mistral"])
-    switch = GatewaySwitch(spark, "qwen", "anna")
-    starts(spark)
-
+    switch = start_of_qwen(spark)
     cancel = GatewaySwitch(spark, "cancel", "ben").end()
-
-    assert (cancel["code"], spark.hot) == (0, [])
+    assert (cancel["code"], spark.hot, switch.end()["code"]) == (0, [], 5)
     assert cancel["said"] == "the switch to qwen was cancelled; no model is hot"
-    assert switch.end()["code"] == 5
 
 
 def test_what_comes_back_can_be_cancelled_as_well(spark):
     spark.systemd.unit(UNITS["mistral"], ActiveState="active", SubState="running", on_start=600)
-    switch = GatewaySwitch(spark, "qwen", "anna")
-    starts(spark)
+    switch = start_of_qwen(spark)
     first = GatewaySwitch(spark, "cancel", "ben")
     starts(spark, "mistral")
-
-    assert GatewaySwitch(spark, "cancel", "carla").end()["code"] == 4
+    assert GatewaySwitch(spark, "cancel", "carla").end()["code"] == first.end()["code"] == 4
     assert spark.hot == []
     assert switch.end()["said"] == (
         "NO MODEL IS HOT: qwen and mistral failed, or carla, by the gateway cancelled it"
     )
-    assert first.end()["code"] == 4
 
 
 @pytest.mark.parametrize(
     ("change", "code", "hot"),
     [
-        pytest.param(lambda s: s.systemd.unit(UNITS["spare"]), 0, "spare", id="it starts"),
-        pytest.param(
-            lambda s: s.systemd.unit(UNITS["spare"], start_ok=False), 1, "mistral", id="it fails"
-        ),
-        pytest.param(lambda s: s.tell("spare", memory_gib=500.0), 1, "mistral", id="refused"),
+        (lambda spark: spark.systemd.unit(UNITS["spare"]), 0, "spare"),
+        (lambda spark: spark.systemd.unit(UNITS["spare"], start_ok=False), 1, "mistral"),
+        (lambda spark: spark.tell("spare", memory_gib=500.0), 1, "mistral"),
     ],
+    ids=["it starts", "it fails", "refused"],
 )
 def test_another_switch_takes_over_and_what_was_hot_comes_back_only_where_that_fails(
     spark, change, code, hot
 ):
     change(spark)
-    switch = GatewaySwitch(spark, "qwen", "anna")
-    starts(spark)
-
+    switch = start_of_qwen(spark)
     assert switch_sh.main(["spare", "--instead"], spark.paths) == code
-
-    assert spark.hot == [hot]
-    assert switch.end()["code"] == 5
+    assert (spark.hot, switch.end()["code"]) == ([hot], 5)
     # Nothing is loaded in vain.
     mistral = f"systemctl start -- {UNITS['mistral']}"
     assert (mistral in spark.systemd.calls) == (hot == "mistral")
 
 
 def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, monkeypatch):
-    spark.tell("spare", memory_gib=500.0)
-
     def follow_late(job, from_end, say):
         until(lambda: switch_history.load(spark.paths), "it is kept")
         return transient_job.EXIT_GONE
 
+    spark.tell("spare", memory_gib=500.0)
     monkeypatch.setattr("lockstep.onhost.operator.log_and_wait.show_switch_until_end", follow_late)
     lines = []
     code = switch_sh.run_switch("spare", "anna", spark.paths, wait=False, say=lines.append)
@@ -178,19 +155,13 @@ def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
     hot_change_under_way.record_hot_model(spark.paths, None, "mistral")
     spark.tell("qwen", fallback=None)
     spark.systemd.unit(UNITS["qwen"], start_ok=False)
-
     assert switch_of(spark).rehearse_switch("qwen") == 0
     assert switch_of(spark).switch_to("qwen") == 1
     assert spark.hot == ["mistral"]
-    # Once, and not for a later one.
-    assert switch_of(spark).stop_all_models() == 0
-    assert switch_of(spark).switch_to("qwen") == 4
-
-
-def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
+    # Once, and a stop forgets it.
     hot_change_under_way.record_hot_model(spark.paths, None, "mistral")
     assert switch_of(spark).stop_all_models() == 0
-    assert hot_change_under_way.load(spark.paths).model_left_stopped is None
+    assert switch_of(spark).switch_to("qwen") == 4
 
 
 def test_where_no_switch_is_under_way_that_is_said(spark):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 
 import pytest
 from a_clock import Clock
 from a_gpu import AGpu
-from a_hot_spark import HotSpark
+from a_hot_spark import UNIT, HotSpark
+from a_model import tell
+from a_probe import program
+from onhost_fakes import begin_boot
 
 from lockstep.onhost.core import config
 from lockstep.onhost.records import accepted_speed, models_by_boot, watch_findings
@@ -17,10 +19,6 @@ from lockstep.onhost.system import gpu_sensors
 from lockstep.onhost.system.gpu_sensors import CAP_UNIT
 
 BAND = {"median": 38.0, "low": 35.0, "high": 41.0}
-METRICS = """\
-vllm:num_requests_running{{engine="0"}} {running}
-vllm:generation_tokens_total{{engine="0"}} {tokens}
-"""
 SGLANG = 'sglang:num_running_reqs{{a="b"}} 1\nsglang:gen_throughput{{a="b"}} {rate}\n' + (
     'sglang:generation_tokens_total{{a="b"}} 7\n'
 )
@@ -40,7 +38,7 @@ class Spark(HotSpark):
         self.accept()
         # Samples come from the same figures as looks.
         monkeypatch.setattr(gpu_sensors, "sample_power_and_clock", self.sample_band)
-        self.count()
+        self.asleep(0)
         Clock(monkeypatch).asleep = self.asleep
 
     def accept(self, **entry_fields: object) -> None:
@@ -50,12 +48,7 @@ class Spark(HotSpark):
     def boot(self, letter: str) -> None:
         """Another boot, with nothing in /run."""
         watch_findings.save(self.paths, watch_findings.GpuRecord())
-        (self.paths.proc / "sys/kernel/random/boot_id").write_text(32 * letter + "\n")
-        (self.paths.proc / "uptime").write_text("3600.0 7200.0\n")
-
-    def cap_clock(self, most: int) -> None:
-        data = json.loads(self.paths.models.read_text())
-        self.paths.models.write_text(json.dumps({**data, "max_clock_mhz": most}))
+        begin_boot(self.paths, letter, uptime_s=3600.0)
 
     @contextlib.contextmanager
     def sample_band(self):
@@ -64,16 +57,17 @@ class Spark(HotSpark):
         band.power_w.append(reading.power_w)
         band.clock_mhz.append(reading.clock_mhz)
 
-    def count(self) -> None:
-        self.engine.metrics = METRICS.format(running=self.running, tokens=self.tokens)
-
     def asleep(self, seconds: float) -> None:
         self.tokens += round(self.rate * seconds)
-        self.count()
+        self.count(self.running, self.tokens)
         self.after_sleep()
 
+    def show(self, rate: float, **figures: object) -> None:
+        """Let the engine make tokens at this rate, and the GPU show these figures."""
+        self.rate = rate
+        self.gpu.shows(**figures)
+
     def look(self) -> dict[str, str]:
-        """One look; the findings."""
         host = config.load_host(self.paths.models)
         gpu_watch.GpuState(host, self.paths).check_and_record(host.models["qwen"])
         return watch_findings.load(self.paths).gpu.findings
@@ -91,8 +85,7 @@ BUSY = {"watts": 38.0, "clock": 2418, "celsius": 68, "utilization": 96}
 
 
 def test_a_slow_spark_is_named_at_the_second_look_and_until_it_is_fast(spark, capsys):
-    spark.gpu.shows(**SLOW)
-    spark.rate = 14.0
+    spark.show(14.0, **SLOW)
     assert spark.look() == {}
     finding = spark.look()["gpu-slow"]
     assert finding.startswith(
@@ -101,13 +94,15 @@ def test_a_slow_spark_is_named_at_the_second_look_and_until_it_is_fast(spark, ca
     assert "unplug the mains for a minute. A reboot does not help" in finding
     assert "BROKEN: gpu-slow: qwen makes 14.0 tok/s" in spark.status_text()
     # At rest nothing can be told.
-    spark.gpu.shows()
+    spark.show(14.0)
     assert spark.look() == {"gpu-slow": finding}
-    spark.gpu.shows(**BUSY)
-    spark.rate = 49.0
+    spark.show(49.0, **BUSY)
     assert spark.look() == {}
     assert "gpu-slow is over" in capsys.readouterr().out
     assert "gpu" not in spark.status_text()
+    # One slow look between fast ones is none.
+    spark.show(14.0, **SLOW)
+    assert spark.look() == {}
 
 
 @pytest.mark.parametrize(
@@ -129,91 +124,56 @@ def test_a_slow_spark_is_named_at_the_second_look_and_until_it_is_fast(spark, ca
 )
 def test_what_looks_alike_is_no_slow_spark(spark, rate, shows, accepted_as):
     spark.accept(**accepted_as)
-    spark.gpu.shows(**shows)
-    spark.rate = rate
+    spark.show(rate, **shows)
     assert [spark.look() for _ in range(3)] == [{}] * 3
 
 
-def test_one_slow_look_between_fast_ones_is_none(spark):
-    for rate, shows in ((14.0, SLOW), (50.0, BUSY), (14.0, SLOW), (50.0, BUSY)):
-        spark.rate = rate
-        spark.gpu.shows(**shows)
-        assert spark.look() == {}
-
-
 def test_a_request_that_ends_meanwhile_says_nothing(spark):
-    spark.gpu.shows(**SLOW)
-    spark.rate = 14.0
-
-    def end_request() -> None:
-        spark.running = 0
-        spark.count()
-
-    spark.after_sleep = end_request
+    spark.show(14.0, **SLOW)
+    spark.after_sleep = lambda: spark.count(running=0, tokens=spark.tokens)
     assert [spark.look() for _ in range(3)] == [{}] * 3
 
 
 def test_of_sglang_its_own_rate_counts(spark):
     spark.gpu.shows(**SLOW)
     for rate, codes in ((50.0, set()), (14.0, {"gpu-slow"}), (50.0, set())):
-        spark.count = lambda rate=rate: setattr(spark.engine, "metrics", SGLANG.format(rate=rate))
+        metrics = SGLANG.format(rate=rate)
+        spark.count = lambda *_, metrics=metrics: setattr(spark.engine, "metrics", metrics)
         spark.count()
         spark.look()
         assert set(spark.look()) == codes
 
 
-@pytest.mark.parametrize(
-    "reason",
-    ["sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown", "hw_power_brake_slowdown"],
-)
-def test_a_hot_gpu_is_named_while_it_is_hot(spark, reason):
-    spark.gpu.shows(**{**BUSY, "celsius": 93}, reasons=[reason])
-    findings = spark.look()
-    assert "at 93 °C, 2418 MHz, 38 W. Remedy: free the air inlets" in findings["gpu-hot"]
+@pytest.mark.parametrize("reason", ["sw_thermal_slowdown", "hw_power_brake_slowdown"])
+def test_a_hot_gpu_is_named_while_it_is_hot_and_not_called_slow(spark, reason):
+    spark.show(14.0, **{**SLOW, "celsius": 93}, reasons=[reason])
+    findings = [spark.look() for _ in range(3)]
+    assert [set(finding) for finding in findings] == [{"gpu-hot"}] * 3
+    assert "at 93 °C, 611 MHz, 14 W. Remedy: free the air inlets" in findings[0]["gpu-hot"]
     assert "BROKEN: gpu-hot: " in spark.status_text()
     spark.gpu.shows(**BUSY, reasons=["sw_power_cap", "applications_clocks_setting"])
     assert spark.look() == {}
-
-
-def test_a_slow_down_for_a_moment_is_none(spark):
-    spark.gpu.shows(**BUSY, reasons=["hw_slowdown"])
+    # For a moment only.
+    spark.gpu.shows(**BUSY, reasons=[reason])
     spark.after_sleep = lambda: spark.gpu.shows(**BUSY)
     assert spark.look() == {}
 
 
-def test_what_heat_slows_down_is_hot_and_not_slow(spark):
-    spark.gpu.shows(**{**SLOW, "celsius": 95}, reasons=["hw_thermal_slowdown"])
-    spark.rate = 14.0
-    assert [set(spark.look()) for _ in range(3)] == [{"gpu-hot"}] * 3
-
-
-def test_a_cap_that_is_lost_is_set_again_by_its_unit(spark, capsys):
-    spark.cap_clock(2100)
-    spark.gpu.shows(**{**BUSY, "clock": 2080})
-    assert spark.look() == {}
-    assert spark.systemd.calls == []
+def test_a_cap_that_is_lost_is_set_again_by_its_unit_and_one_that_does_not_hold_is_a_finding(
+    spark, capsys
+):
+    tell(spark.paths, max_clock_mhz=2100)
+    capped_figures = {**BUSY, "clock": 2130}
+    spark.gpu.shows(**capped_figures)
+    assert (spark.look(), spark.systemd.calls) == ({}, [])
     spark.gpu.shows(**BUSY)
-    spark.after_sleep = lambda: spark.gpu.shows(**{**BUSY, "clock": 2080})
+    spark.after_sleep = lambda: spark.gpu.shows(**capped_figures)
     assert spark.look() == {}
     assert spark.systemd.calls == [f"systemctl restart -- {CAP_UNIT}"]
     assert "2418 MHz, its cap of 2100 MHz is lost: set again" in capsys.readouterr().out
-
-
-def test_a_cap_that_does_not_hold_is_a_finding(spark):
-    spark.cap_clock(2100)
     spark.gpu.shows(**BUSY)
+    spark.after_sleep = lambda: None
     assert "above its cap of 2100 MHz" in spark.look()["gpu-cap"]
-
-
-def test_without_a_cap_no_clock_is_too_high(spark):
-    spark.gpu.shows(**{**BUSY, "clock": 3003})
-    assert (spark.look(), spark.systemd.calls) == ({}, [])
-
-
-def test_without_a_driver_nothing_is_told(spark):
-    spark.cap_clock(2100)
-    spark.gpu.program.write_text("#!/bin/sh\nexit 9\n")
-    assert spark.look() == {}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +186,8 @@ def test_without_a_driver_nothing_is_told(spark):
     ],
 )
 def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
+    spark.look()
+    assert "last boot" not in spark.status_text()
     models_by_boot.record_model_phase(spark.paths, "qwen", models_by_boot.HOT)
     spark.boot("c")
     spark.systemd.unit("kernel", journal=kernel)
@@ -238,28 +200,17 @@ def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, wo
     assert "last boot" not in spark.status_text()
 
 
-def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
-    spark.look()
-    assert "last boot" not in spark.status_text()
-    models_by_boot.record_model_phase(spark.paths, "qwen", models_by_boot.STARTING)
-    models_by_boot.record_model_end(spark.paths, "qwen")
-    spark.boot("c")
-    spark.look()
-    assert "last boot" not in spark.status_text()
-
-
 def foreign(spark: Spark, used_mib: str = "40960", argv: str = "/usr/local/bin/ollama") -> None:
     """Let the driver name a process of somebody else's."""
-    program = spark.gpu.program
-    usual = program.with_name("usual")
-    program.rename(usual) if not usual.exists() else None
-    program.write_text(
-        f"#!/bin/sh\ncase $1 in --query-compute-apps*) echo 4711, {argv}, {used_mib};; "
-        f'*) exec {usual} "$@";; esac\n'
+    usual = spark.gpu.program.rename(spark.gpu.program.with_name("usual"))
+    program(
+        usual.parent,
+        "nvidia-smi",
+        f"case $1 in --query-compute-apps*) echo 4711, {argv}, {used_mib};; "
+        f'*) exec {usual} "$@";; esac',
     )
-    program.chmod(0o755)
     folder = spark.paths.proc / "4711"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     (folder / "cgroup").write_text("0::/system.slice/x.service\n")
     (folder / "cmdline").write_text(argv)
 
@@ -274,17 +225,28 @@ def test_an_engine_of_somebody_else_beside_a_hot_model_is_told(spark, capsys):
     assert "x.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`" in spark.status_text()
 
 
-def test_what_is_small_and_no_engine_is_left_alone(spark):
-    foreign(spark, "3300", "/usr/bin/dgx-manager")
-    assert spark.look() == {}
-
-
-def test_while_no_model_is_up_others_may_have_the_gpu(spark):
+def be_off(spark: Spark) -> None:
     foreign(spark)
-    spark.systemd.unit("vllm-qwen36.service", ActiveState="inactive", SubState="dead")
-    assert spark.look() == {}
+    spark.systemd.unit(UNIT, ActiveState="inactive", SubState="dead")
 
 
-def test_a_driver_that_does_not_name_processes_is_no_finding(spark):
-    foreign(spark, argv="x; exit 9")
+def lose_the_driver(spark: Spark) -> None:
+    tell(spark.paths, max_clock_mhz=2100)
+    spark.gpu.program.write_text("#!/bin/sh\nexit 9\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # Small, and no engine.
+        lambda spark: foreign(spark, "3300", "/usr/bin/dgx-manager"),
+        # While no model is up others may have the GPU.
+        be_off,
+        # A driver that does not name processes, and none.
+        lambda spark: foreign(spark, argv="x; exit 9"),
+        lose_the_driver,
+    ],
+)
+def test_of_others_nothing_is_told_that_harms_no_model_or_cannot_be_seen(spark, change):
+    change(spark)
     assert spark.look() == {}

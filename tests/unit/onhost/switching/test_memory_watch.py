@@ -3,9 +3,8 @@ another."""
 
 from __future__ import annotations
 
-import json
 import signal
-from typing import Any
+from functools import partial
 
 import pytest
 from a_clock import Clock
@@ -35,17 +34,6 @@ LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"
 def spark(tmp_path, monkeypatch):
     """A host with 100 GiB available whose qwen is hot."""
 
-    def kill(how: str) -> Any:
-        def note(pid: int, number: int) -> None:
-            assert number == signal.SIGKILL
-            with (tmp_path / "systemd/calls").open("a") as file:
-                file.write(f"{how} {pid}\n")
-
-        return note
-
-    monkeypatch.setattr(memory_watch.os, "kill", kill("kill"))
-    monkeypatch.setattr(memory_watch.os, "killpg", kill("killpg"))
-
     class Spark(ModelHost):
         def __init__(self) -> None:
             super().__init__(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
@@ -56,6 +44,13 @@ def spark(tmp_path, monkeypatch):
             self.docker.containers["vllm-qwen36"] = "vllm@sha256:aa"
             self.docker.pids["vllm-qwen36"] = FIRST_PID
             self.systemd.unit(UNIT, **HOT)
+            for name in ("kill", "killpg"):
+                monkeypatch.setattr(memory_watch.os, name, partial(self.note_kill, name))
+
+        def note_kill(self, name: str, pid: int, number: int) -> None:
+            assert number == signal.SIGKILL
+            with (self.systemd.folder / "calls").open("a") as file:
+                file.write(f"{name} {pid}\n")
 
         def step(self, available: float) -> float:
             write_meminfo(self.paths, available)
@@ -66,105 +61,83 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
+GATE = {**LOADING, "SubState": "start-pre", "MainPID": "0"}
+STOPPING = {**HOT, "ActiveState": "deactivating", "SubState": "stop-sigterm"}
+
+
 @pytest.mark.parametrize(
-    ("state", "available", "phase"),
-    [
-        (HOT, 3.9, "serving"),
-        (HOT, 4.1, None),
-        (LOADING, 7.9, "loading"),
-        (LOADING, 8.1, None),
-        # Its gate waits until the engine before it has given its memory back.
-        ({**LOADING, "SubState": "start-pre", "MainPID": "0"}, 3.0, None),
-        ({**HOT, "ActiveState": "deactivating", "SubState": "stop-sigterm"}, 3.0, None),
-        ({"ActiveState": "inactive", "SubState": "dead"}, 3.0, None),
-    ],
+    ("state", "available"),
+    # Its gate waits until the engine before it has given its memory back.
+    [(HOT, 4.1), (LOADING, 8.1), (GATE, 3.0), (STOPPING, 3.0), ({"ActiveState": "inactive"}, 3.0)],
 )
-def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
-    spark, capsys, state, available, phase
-):
+def test_an_engine_above_the_minimum_of_its_phase_runs_on(spark, state, available):
     spark.systemd.unit(UNIT, **state)
     spark.step(available)
+    assert (spark.systemd.calls, spark.ended_models) == ([], [])
+    assert watch_findings.load(spark.paths).kills == {}
 
-    assert spark.systemd.calls == (KILLED if phase else [])
-    assert spark.ended_models == (["qwen"] if phase else [])
-    kills = watch_findings.load(spark.paths).kills.values()
-    assert [(kill.unit, kill.phase, kill.available_gib) for kill in kills] == (
-        [(UNIT, phase, pytest.approx(available, abs=0.01))] if phase else []
+
+@pytest.mark.parametrize(
+    ("state", "available", "phase", "least"),
+    [(HOT, 3.9, "serving", 4.0), (LOADING, 7.9, "loading", 8.0)],
+)
+def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
+    spark, capsys, state, available, phase, least
+):
+    spark.systemd.unit(UNIT, **state)
+    # Others' containers are not its.
+    put_in_container(spark.paths, "vllm", 4712)
+    put_in_container(spark.paths, "vllm-qwen36-fallback", 4713)
+    spark.step(available)
+
+    assert (spark.systemd.calls, spark.ended_models) == (KILLED, ["qwen"])
+    [kill] = watch_findings.load(spark.paths).kills.values()
+    assert (kill.unit, kill.phase) == (UNIT, phase)
+    assert kill.available_gib == pytest.approx(available, abs=0.01)
+    assert capsys.readouterr().out == (
+        f"lockstep memory: qwen: the memory watch ended it while {phase}: "
+        f"{available:.1f} GiB available, below the minimum of {least} GiB\n"
     )
-    if phase:
-        least = {"serving": "4.0", "loading": "8.0"}[phase]
-        assert capsys.readouterr().out == (
-            f"lockstep memory: qwen: the memory watch ended it while {phase}: "
-            f"{available:.1f} GiB available, below the minimum of {least} GiB\n"
-        )
 
 
 def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
-    spark.tell("qwen", container=None)
-    spark.step(3.0)
-
-    assert spark.systemd.calls == [f"killpg {HOT['MainPID']}", STOP, *REST]
-
-
-@pytest.mark.parametrize("is_known_container", [True, False])
-def test_nothing_is_killed_for_a_container_that_does_not_run(spark, is_known_container):
-    """A signal to process 0 would end the watch itself."""
+    """A signal to process 0, of a container that does not run, would end the watch itself."""
     spark.docker.pids.clear()
-    if not is_known_container:
-        spark.docker.containers.clear()
     spark.step(3.0)
-
     assert spark.systemd.calls == [STOP, *REST]
+    spark.docker.containers.clear()
+    spark.systemd.unit(UNIT, **HOT)
+    spark.step(3.0)
+    assert spark.systemd.calls == [STOP, *REST] * 2
+    spark.tell("qwen", container=None)
+    spark.systemd.unit(UNIT, **HOT)
+    spark.step(3.0)
+    assert spark.systemd.calls[6:] == [f"killpg {HOT['MainPID']}", STOP, *REST]
 
 
 @pytest.mark.parametrize(
-    ("refusal", "has_message"), [(ProcessLookupError, False), (PermissionError, True)]
+    ("fault", "is_told"), [(ProcessLookupError, False), (PermissionError, True)]
 )
-def test_an_engine_that_the_kernel_does_not_kill_is_stopped_all_the_same(
-    spark, monkeypatch, capsys, refusal, has_message
+def test_an_engine_that_is_not_killed_is_stopped_all_the_same(
+    spark, monkeypatch, capsys, fault, is_told
 ):
     def refuse(*_: object) -> None:
-        raise refusal(1, "Operation not permitted")
+        raise fault(1, "Operation not permitted")
 
     monkeypatch.setattr(memory_watch.os, "kill", refuse)
     spark.step(3.0)
-
     assert spark.systemd.calls == [STOP, *REST]
-    assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is has_message
+    assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is is_told
 
 
 def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
     """Every process of it, the first of which ends the others."""
-
-    def hang(*_: object) -> None:
-        pytest.fail("Docker was asked")
-
-    monkeypatch.setattr(memory_watch.docker_api.Docker, "container", hang)
+    monkeypatch.setattr(
+        memory_watch.docker_api.Docker, "container", lambda *_: pytest.fail("Docker was asked")
+    )
     put_in_container(spark.paths, "vllm-qwen36", 4712, 4713)
     spark.step(3.0)
-
     assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]
-
-
-def test_another_container_s_processes_are_not_ended(spark):
-    put_in_container(spark.paths, "vllm", 4712)
-    put_in_container(spark.paths, "vllm-qwen36-fallback", 4713)
-    spark.step(3.0)
-
-    assert spark.systemd.calls == KILLED
-
-
-def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
-    show_units = memory_watch.units.units_by_name
-
-    def show(names):
-        write_meminfo(spark.paths, 30.0)
-        return show_units(names)
-
-    monkeypatch.setattr(memory_watch.units, "units_by_name", show)
-    spark.step(3.0)
-
-    assert spark.systemd.calls == []
 
 
 def test_the_nearer_the_minimum_the_sooner_it_looks_again(spark):
@@ -178,25 +151,27 @@ def test_the_nearer_the_minimum_the_sooner_it_looks_again(spark):
     assert spark.step(3.0) == 0.25
 
 
-def test_what_follows_is_left_to_who_was_switching(spark, capsys):
+def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
+    show_units = memory_watch.units.units_by_name
+
+    def show(names):
+        write_meminfo(spark.paths, 30.0)
+        return show_units(names)
+
+    monkeypatch.setattr(memory_watch.units, "units_by_name", show)
+    spark.step(3.0)
+    assert spark.systemd.calls == []
+
+
+def test_what_follows_is_left_to_who_was_switching_and_on_a_cluster_to_its_agents(spark, capsys):
     with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
         spark.step(3.0)
-
-    assert spark.systemd.calls == KILLED
-    assert spark.ended_models == []
+    assert (spark.systemd.calls, spark.ended_models) == (KILLED, [])
     assert "left to who was switching: anna is switching to qwen" in capsys.readouterr().out
-
-
-def test_what_follows_on_a_cluster_is_left_to_its_agents(spark):
-    members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
-    data = json.loads(spark.paths.models.read_text())
-    data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7, "members": members}}
-    spark.paths.models.write_text(json.dumps(data))
-    spark.tell("qwen", cluster="pair")
+    spark.join_cluster("qwen")
+    spark.systemd.unit(UNIT, **HOT)
     spark.step(3.0)
-
-    assert spark.systemd.calls == KILLED
-    assert spark.ended_models == []
+    assert (spark.systemd.calls, spark.ended_models) == (KILLED * 2, [])
 
 
 def test_a_deploy_s_new_minimum_holds_at_once_and_0_is_none(spark):
@@ -212,14 +187,12 @@ def test_a_deploy_s_new_minimum_holds_at_once_and_0_is_none(spark):
 
 
 def test_an_engine_is_ended_though_docker_is_dead_and_nothing_takes_its_place(spark, capsys):
-    spark.docker.close()
-
     def refuse(*_: object) -> None:
         raise errors.Problem("no systemd-run")
 
+    spark.docker.close()
     spark.minimum.fall_back = refuse
     spark.step(3.0)
-
     assert spark.systemd.calls == [STOP, *REST]
     output = capsys.readouterr().out
     assert "container vllm-qwen36 not killed: " in output
@@ -238,6 +211,5 @@ def test_the_program_outlives_a_look_that_fails(spark, monkeypatch, capsys):
     Clock(monkeypatch).asleep = sleep
     with pytest.raises(KeyboardInterrupt):
         memory_watch.main([], spark.paths)
-
     assert rests == [0.25, 0.25, 0.25]
     assert capsys.readouterr().out.count("No such file") == 1

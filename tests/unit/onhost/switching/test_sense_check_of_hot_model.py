@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from a_hot_spark import UNIT, HotSpark
-from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, layout, switch_lock
 from lockstep.onhost.engine import sense_check
@@ -12,7 +11,6 @@ from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.records import json_records, watch_findings
 from lockstep.onhost.switching import hot_change_under_way, sense_check_of_hot_model
 
-LABEL = '{engine="0"}'
 SOUND = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "sound", ""),))
 WRONG = sense_check.SenseVerdict(
     (sense_check.SenseCheck("echo", "nonsense", "expected a, came b"),)
@@ -24,22 +22,15 @@ class Spark(HotSpark):
 
     def __init__(self, tmp_path, monkeypatch) -> None:
         super().__init__(tmp_path, monkeypatch, sense="answers")
-        self.running(0)
-        self.looks: list[sense_check.SenseVerdict] = [SOUND]
+        self.count(running=0)
+        self.looks = [SOUND]
         self.sense_requests: list[config.Model] = []
         monkeypatch.setattr(sense_check, "judge_engine_sense", self.look)
-
-    def running(self, count: int) -> None:
-        self.engine.metrics = (
-            f"vllm:num_requests_running{LABEL} {count}.0\nvllm:generation_tokens_total{LABEL} 5.0\n"
-        )
+        monkeypatch.setattr(layout, "Paths", lambda: self.paths)
 
     def look(self, model: config.Model, key: str | None):
         self.sense_requests.append(model)
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-
-    def model_is(self, **keys: object) -> None:
-        write_models(self.paths, {"qwen": {**self.model, **keys}})
 
     def run(self, *words: str) -> int:
         return sense_check_of_hot_model.main(list(words), self.paths)
@@ -52,90 +43,12 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def test_nonsense_is_said(spark, capsys):
+def test_nonsense_is_said_and_without_a_hot_model_nothing_can_be_asked(spark, capsys):
     spark.looks = [WRONG]
     assert spark.run() == 1
     assert "qwen talks nonsense: echo: expected a, came b" in capsys.readouterr().out
-
-
-def test_without_a_hot_model_nothing_can_be_asked(spark):
     spark.systemd.unit(UNIT)
-    assert (spark.run(), spark.run("--rest"), spark.sense_requests) == (2, 0, [])
-
-
-def test_the_engine_itself_is_asked(spark):
-    spark.model_is(url="http://127.0.0.1:9", engine_url=spark.engine.url)
-    spark.run()
-    assert spark.sense_requests[0].url == spark.engine.url
-
-
-def test_the_timer_asks_a_resting_engine_once_a_day(spark):
-    assert [spark.run("--rest"), spark.run("--rest")] == [0, 0]
-    assert len(spark.sense_requests) == 1
-    # Another process is another model.
-    spark.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="8")
-    spark.run("--rest")
-    assert len(spark.sense_requests) == 2
-
-
-def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
-    spark.run("--rest")
-    monkeypatch.setattr(sense_check_of_hot_model, "_AGAIN_S", 0.0)
-    spark.run("--rest")
-    assert len(spark.sense_requests) == 2
-
-
-RESTARTED = hot_change_under_way.HotChange(
-    rollout=hot_change_under_way.HotWork("qwen", "the deploy")
-)
-
-
-@pytest.mark.parametrize(
-    "disturb",
-    [
-        lambda spark: spark.running(1),
-        lambda spark: setattr(spark.engine, "metrics", None),
-        lambda spark: spark.model_is(sense="off"),
-        lambda spark: spark.model_is(url="", engine_url=None),
-        lambda spark: json_records.save(spark.paths.hot_change, RESTARTED),
-    ],
-    ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
-)
-def test_the_timer_leaves_an_engine_alone(spark, disturb):
-    disturb(spark)
-    assert spark.run("--rest") == 0
-    assert spark.sense_requests == []
-
-
-def test_the_timer_leaves_a_switch_alone(spark):
-    with switch_lock.hold_lock(spark.paths.switch_lock, "you", "qwen"):
-        assert spark.run("--rest") == 0
-    assert spark.sense_requests == []
-
-
-def test_the_timer_restarts_nothing_and_its_finding_is_told(spark, monkeypatch):
-    spark.looks = [WRONG]
-    assert spark.run("--rest") == 0
-    assert spark.systemd.calls == []
-    # An engine is not accused for one answer.
-    assert len(spark.sense_requests) == 2
-    assert "talks nonsense: echo: expected a, came b; asked" in spark.status_text()
-    monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
-    assert list(deploy_records.sense_findings(None)) == [
-        ("sense", "qwen", "talks nonsense: echo: expected a, came b")
-    ]
-    # Of a process that is gone nothing is told.
-    spark.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="8")
-    assert "nonsense" not in spark.status_text()
-    assert list(deploy_records.sense_findings(None)) == []
-
-
-def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
-    spark.looks = [WRONG, SOUND]
-    spark.run("--rest")
-    assert "makes sense: echo; asked" in spark.status_text()
-    monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
-    assert list(deploy_records.sense_findings(None)) == [("sense", "qwen", "no nonsense")]
+    assert (spark.run(), spark.run("--rest"), len(spark.sense_requests)) == (2, 0, 1)
 
 
 def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
@@ -148,7 +61,64 @@ def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
     assert watch_findings.load(spark.paths).senses == {}
 
 
-def test_off_is_asked_by_hand_all_the_same(spark):
-    spark.model_is(sense="off")
+def test_the_engine_itself_is_asked_by_hand_also_where_sense_is_off(spark):
+    spark.tell("qwen", url="http://127.0.0.1:9", engine_url=spark.engine.url, sense="off")
     assert spark.run() == 0
+    assert [model.url for model in spark.sense_requests] == [spark.engine.url]
+
+
+def test_the_timer_asks_a_resting_engine_once_a_day(spark, monkeypatch):
+    assert [spark.run("--rest"), spark.run("--rest")] == [0, 0]
     assert len(spark.sense_requests) == 1
+    # Another process is another model.
+    spark.runs(pid=8)
+    spark.run("--rest")
+    assert len(spark.sense_requests) == 2
+    monkeypatch.setattr(sense_check_of_hot_model, "_AGAIN_S", 0.0)
+    spark.run("--rest")
+    assert len(spark.sense_requests) == 3
+
+
+RESTARTED = hot_change_under_way.HotChange(
+    rollout=hot_change_under_way.HotWork("qwen", "the deploy")
+)
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda spark: spark.count(running=1),
+        lambda spark: setattr(spark.engine, "metrics", None),
+        lambda spark: spark.tell("qwen", sense="off"),
+        lambda spark: spark.tell("qwen", url="", engine_url=None),
+        lambda spark: json_records.save(spark.paths.hot_change, RESTARTED),
+    ],
+    ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
+)
+def test_the_timer_leaves_an_engine_and_a_switch_alone(spark, disturb):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "you", "qwen"):
+        assert spark.run("--rest") == 0
+    disturb(spark)
+    assert spark.run("--rest") == 0
+    assert spark.sense_requests == []
+
+
+def sense_findings() -> list[tuple[str, str, str]]:
+    return list(deploy_records.sense_findings(None))
+
+
+def test_the_timer_restarts_nothing_and_its_finding_is_told(spark):
+    spark.looks = [WRONG]
+    assert (spark.run("--rest"), spark.systemd.calls) == (0, [])
+    # An engine is not accused for one answer.
+    assert len(spark.sense_requests) == 2
+    assert "talks nonsense: echo: expected a, came b; asked" in spark.status_text()
+    assert sense_findings() == [("sense", "qwen", "talks nonsense: echo: expected a, came b")]
+    # Of a process that is gone nothing is told.
+    spark.runs(pid=8)
+    assert "nonsense" not in spark.status_text() and sense_findings() == []
+    # One wrong look of two is no finding.
+    spark.looks = [WRONG, SOUND]
+    spark.run("--rest")
+    assert "makes sense: echo; asked" in spark.status_text()
+    assert sense_findings() == [("sense", "qwen", "no nonsense")]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from a_lock import LockProcess, hold_lock
+from a_lock import hold_lock
+from a_probe import program
 
 from lockstep.onhost.core import errors, event_lines, layout, program_command_lines
 from lockstep.onhost.system import apt_lock_wait
@@ -13,31 +14,22 @@ from lockstep.onhost.system import apt_lock_wait
 LISTS = "var/lib/apt/lists/lock"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 0.01)
-
-
 @pytest.fixture
-def paths(tmp_path):
-    return layout.Paths(tmp_path)
-
-
-@pytest.fixture
-def work(tmp_path):
+def work(tmp_path, monkeypatch):
     """A command, and its effects so far: one line for each run."""
+    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 0.01)
 
     class Work:
         record = tmp_path / "ran"
 
         def __init__(self, text="", code=0, then=0):
-            self.path = tmp_path / "apt-get"
-            self.path.write_text(
-                f"#!/bin/sh\necho ran >> {self.record}\n"
+            self.path = program(
+                tmp_path,
+                "apt-get",
+                f"echo ran >> {self.record}\n"
                 f"test $(wc -l < {self.record}) -gt 1 && exit {then}\n"
-                f"echo '{text}'\nexit {code}\n"
+                f"echo '{text}'\nexit {code}",
             )
-            self.path.chmod(0o755)
             self.argv = ["--", str(self.path), "-q", "update"]
 
         @property
@@ -45,19 +37,6 @@ def work(tmp_path):
             return len(self.record.read_text().splitlines()) if self.record.exists() else 0
 
     return Work
-
-
-def listening(monkeypatch, word: str, held_lock: LockProcess) -> list[str]:
-    """The messages; the lock is released at the first line that has this word."""
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        lines.append(line)
-        if word in line:
-            held_lock.release()
-
-    monkeypatch.setattr(event_lines, "say", say)
-    return lines
 
 
 @pytest.mark.parametrize("name", apt_lock_wait.LOCKS)
@@ -78,9 +57,12 @@ def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
 
 
 def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
-    update = work()
+    update, lines = work(), []
     with hold_lock(paths.root / LISTS) as process:
-        lines = listening(monkeypatch, "waited", process)
+        # The lock is released at the first line that tells of it.
+        monkeypatch.setattr(
+            event_lines, "say", lambda line: (lines.append(line), process.release())
+        )
         assert apt_lock_wait.main(update.argv, paths) == 0
     assert lines[0].startswith(
         f"apt-get update: waited 0 s of 30 min, {paths.root / LISTS} is held"
@@ -89,42 +71,40 @@ def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "code", "end"),
     [
-        "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)",
-        "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
-        "dpkg: error: dpkg frontend lock was locked by /usr/bin/python3.13 process with pid 5462",
-        "dpkg: error: dpkg database lock was locked by another process with pid 7",
+        ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (x)", 100, 0),
+        (
+            "dpkg: error: dpkg frontend lock was locked by /usr/bin/python3 process with pid 5",
+            100,
+            0,
+        ),
+        ("dpkg: error: dpkg database lock was locked by another process with pid 7", 100, 0),
+        # Nothing else is done twice.
+        ("E: Unable to locate package jq", 100, 100),
+        ("Could not get lock, said a package", 0, 0),
     ],
 )
-def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, text):
-    work_item = work(text, code=100)
-    assert apt_lock_wait.main(work_item.argv, paths) == 0
-    assert work_item.times == 2
+def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, capfd, text, code, end):
+    command = work(text, code)
+    assert apt_lock_wait.main(command.argv, paths) == end
+    assert (command.times, capfd.readouterr().out.startswith(f"{text}\n")) == (
+        1 + (code > end),
+        True,
+    )
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [("E: Unable to locate package jq", 100), ("Could not get lock, said a package", 0)],
-)
-def test_nothing_else_is_done_twice(paths, work, text, code, capfd):
-    work_item = work(text, code=code)
-    assert apt_lock_wait.main(work_item.argv, paths) == code
-    assert (work_item.times, capfd.readouterr().out) == (1, f"{text}\n")
+@pytest.fixture
+def clock(monkeypatch, work) -> None:
+    """Time that passes by sleeping only, a second for each look."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    monkeypatch.setattr(apt_lock_wait, "time", clock)
+    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 1.0)
 
 
-class Clock:
-    """Time that passes by sleeping only."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
+@pytest.mark.usefixtures("clock")
 def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
     paths, work, monkeypatch, capsys
 ):
@@ -132,8 +112,6 @@ def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
         "/var/lib/dpkg/lock", 7, "apt-get", "dgx-dashboard-admin.service"
     )
     monkeypatch.setattr(apt_lock_wait, "apt_lock_holder", lambda paths: lock_holder)
-    monkeypatch.setattr(apt_lock_wait, "time", Clock())
-    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 1.0)
     update = work()
     with pytest.raises(errors.Problem) as problem:
         apt_lock_wait.main(update.argv, paths)
@@ -146,6 +124,10 @@ def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
         "dgx-dashboard-admin.service). Remedy: `journalctl -fu dgx-dashboard-admin.service` shows "
         "what it does. Run the deploy again when the lock is free; do not remove it."
     )
+    # A command of ours is named by its word.
+    words = ["/usr/bin/python3", program_command_lines.PROGRAMS, "packages", "prepare", "jq"]
+    with pytest.raises(errors.Problem, match=r"^packages prepare: not done after 0 s"):
+        apt_lock_wait.main(["--limit", "0", "--", *words], paths)
 
 
 @pytest.mark.parametrize(
@@ -161,31 +143,19 @@ def test_one_that_works_for_another_program_may_be_ended(process, unit, remedy):
     assert remedy in apt_lock_wait.AptLockHolder("/var/lib/dpkg/lock", 7, process, unit).remedy
 
 
-def test_a_command_of_ours_is_named_by_its_word(paths, monkeypatch):
-    work = ["/usr/bin/python3", program_command_lines.PROGRAMS, "packages", "prepare", "jq"]
-    monkeypatch.setattr(
-        apt_lock_wait, "apt_lock_holder", lambda paths: apt_lock_wait.AptLockHolder("/x", 0, "", "")
-    )
-    with pytest.raises(errors.Problem, match=r"^packages prepare: not done after 0 s"):
-        apt_lock_wait.main(["--limit", "0", "--", *work], paths)
-
-
-def test_needrestart_restarts_nothing_after_a_command_of_ours(paths, work, capfd):
-    work_item = work()
-    work_item.path.write_text("#!/bin/sh\necho $NEEDRESTART_SUSPEND\n")
-    assert apt_lock_wait.main(work_item.argv, paths) == 0
+def test_needrestart_restarts_nothing_after_a_command_of_ours_and_a_missing_one_is_told(
+    paths, tmp_path, capfd
+):
+    command = program(tmp_path, "apt-get", "echo $NEEDRESTART_SUSPEND")
+    assert apt_lock_wait.main(["--", str(command)], paths) == 0
     assert capfd.readouterr().out == "1\n"
-
-
-def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
-    monkeypatch.setattr(apt_lock_wait, "time", Clock())
-    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 60.0)
-    work_item = work()
-    work_item.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
-    with pytest.raises(errors.Problem, match="not done after 30 min, it was refused a lock"):
-        apt_lock_wait.main(work_item.argv, paths)
-
-
-def test_a_program_that_is_not_there_is_wrong_use(paths):
     with pytest.raises(errors.Problem, match="No such file"):
-        apt_lock_wait.main(["--", str(Path("/nonexistent/apt-get"))], paths)
+        apt_lock_wait.main(["--", "/nonexistent/apt-get"], paths)
+
+
+@pytest.mark.usefixtures("clock")
+def test_who_is_refused_each_time_gives_up_too(paths, tmp_path, monkeypatch):
+    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 60.0)
+    command = program(tmp_path, "apt-get", "echo 'E: Could not get lock /x'; exit 100")
+    with pytest.raises(errors.Problem, match="not done after 30 min, it was refused a lock"):
+        apt_lock_wait.main(["--", str(command)], paths)

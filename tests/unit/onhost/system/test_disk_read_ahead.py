@@ -17,7 +17,7 @@ RAISED = disk_read_ahead.RAISED_KIB
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> layout.Paths:
+def paths(tmp_path) -> layout.Paths:
     return host_root(tmp_path / "root", {})
 
 
@@ -29,73 +29,65 @@ def start(paths: layout.Paths, model: str = "qwen") -> list[str]:
 
 
 @pytest.mark.parametrize("is_partition", [False, True])
-def test_a_disk_reads_in_large_steps_until_its_value_is_put_back(
-    paths: layout.Paths, is_partition: bool
-) -> None:
+def test_a_disk_reads_in_large_steps_until_its_value_is_put_back(paths, is_partition):
     disk = Disk(paths, is_partition=is_partition)
     assert start(paths) == []
     assert disk.kib == RAISED
     device = paths.root.stat().st_dev
     assert disk_read_ahead.read_ahead_kib(device, paths) == RAISED
     assert disk_read_ahead.disk_name(device, paths) == ("nvme0n1p2" if is_partition else "nvme0n1")
+    disk.give(3.0)
+    assert disk_read_ahead.read_bytes(device, paths) == 3 * 2**30
     disk_read_ahead.put_back(paths, pytest.fail, "mistral")
     assert disk.kib == RAISED
     disk_read_ahead.put_back(paths, pytest.fail, "qwen")
     assert disk.kib == 128 and not paths.read_ahead.exists()
 
 
-def test_a_higher_value_of_the_owner_stays(paths: layout.Paths) -> None:
-    disk = Disk(paths, own_kib=2 * RAISED)
-    assert start(paths) == []
-    assert disk.kib == 2 * RAISED and not paths.read_ahead.exists()
-
-
-def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(
-    paths: layout.Paths,
-) -> None:
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths, is_changed):
+    """Killed after its record of the value, and before the change or after that."""
     disk = Disk(paths, own_kib=256)
     start(paths)
+    if not is_changed:
+        disk.control.write_text("256\n")
     start(paths, "mistral")
     assert disk.kib == RAISED
     disk_read_ahead.put_back(paths, pytest.fail)
     assert disk.kib == 256
 
 
-def test_killed_between_record_and_change_the_value_stays(paths: layout.Paths) -> None:
-    disk = Disk(paths)
-    start(paths)
+def test_what_somebody_has_set_is_left_and_a_disk_that_was_unplugged_is_no_fault(paths):
+    disk = Disk(paths, own_kib=2 * RAISED)
+    assert (start(paths), disk.kib) == ([], 2 * RAISED)
+    assert not paths.read_ahead.exists()
     disk.control.write_text("128\n")
-    start(paths)
-    disk_read_ahead.put_back(paths, pytest.fail)
-    assert disk.kib == 128
-
-
-def test_what_somebody_has_set_since_is_left(paths: layout.Paths) -> None:
-    disk = Disk(paths)
     start(paths)
     disk.control.write_text("4096\n")
     disk_read_ahead.put_back(paths, pytest.fail)
     assert disk.kib == 4096 and not paths.read_ahead.exists()
-
-
-def test_a_disk_that_was_unplugged_is_no_fault(paths: layout.Paths) -> None:
-    disk = Disk(paths)
+    disk.control.write_text("128\n")
     start(paths)
     disk.control.unlink()
     disk_read_ahead.put_back(paths, pytest.fail)
     assert not paths.read_ahead.exists()
 
 
-def test_a_kernel_that_refuses_is_told_and_leaves_nothing(
-    paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_file_system_has_settings_of_its_own(paths):
+    disk = Disk(paths)
+    (paths.block_devices / disk.device).unlink()
+    assert (start(paths), disk.kib) == ([], RAISED)
+    assert json.loads(paths.read_ahead.read_text())["own_kib"] == {disk.device: 128}
+
+
+def test_a_kernel_that_refuses_is_told_and_leaves_nothing(paths, monkeypatch):
     disk = Disk(paths)
     write_text = Path.write_text
 
-    def refuse(path: Path, *arguments: object, **keys: object) -> object:
+    def refuse(path, *arguments, **keys):
         if path == disk.control:
             raise OSError(30, "Read-only file system", str(path))
-        return write_text(path, *arguments, **keys)  # type: ignore[arg-type]
+        return write_text(path, *arguments, **keys)
 
     monkeypatch.setattr(Path, "write_text", refuse)
     [line] = start(paths)
@@ -104,7 +96,7 @@ def test_a_kernel_that_refuses_is_told_and_leaves_nothing(
     assert disk.kib == 128 and not paths.read_ahead.exists()
 
 
-def test_a_file_system_without_a_disk_is_left_alone(paths: layout.Paths) -> None:
+def test_a_file_system_without_a_disk_is_left_alone(paths):
     device = paths.root.stat().st_dev
     [line] = start(paths)
     assert line.endswith(f"no read-ahead for device {os.major(device)}:{os.minor(device)}")
@@ -113,16 +105,3 @@ def test_a_file_system_without_a_disk_is_left_alone(paths: layout.Paths) -> None
     assert ":" in disk_read_ahead.disk_name(device, paths)
     paths.read_ahead.write_text("{") if paths.run.exists() else None
     disk_read_ahead.put_back(paths, pytest.fail)
-
-
-def test_a_network_file_system_has_settings_of_its_own(paths: layout.Paths) -> None:
-    disk = Disk(paths)
-    (paths.block_devices / disk.device).unlink()
-    assert start(paths) == []
-    assert disk.kib == RAISED
-    assert json.loads(paths.read_ahead.read_text())["own_kib"] == {disk.device: 128}
-
-
-def test_bytes_are_counted_by_the_kernel(paths: layout.Paths) -> None:
-    Disk(paths).give(3.0)
-    assert disk_read_ahead.read_bytes(paths.root.stat().st_dev, paths) == 3 * 2**30

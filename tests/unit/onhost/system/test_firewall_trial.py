@@ -40,16 +40,18 @@ class Kernel:
     """A host with rules to load, and its systemd."""
 
     def __init__(self, folder: Path, systemd: FakeSystemd) -> None:
-        self.systemd = systemd
-        self.paths = layout.Paths(folder)
+        self.systemd, self.paths = systemd, layout.Paths(folder)
         self.rules = folder / "etc/lockstep/firewall.nft"
         self.kept_rules = folder / "etc/lockstep/firewall-kept.nft"
         self.table = folder / "table"
         self.rules.parent.mkdir(parents=True)
         self.rules.write_text(NEW)
 
-    def run(self, *words: str) -> int:
-        return firewall_trial.main(list(words), self.paths)
+    def run(self, *verbs: str) -> int:
+        """Run the program for each verb, to the first that fails."""
+        words = {"try": ["try", "--seconds", "90"]}
+        results = (firewall_trial.main(words.get(verb, [verb]), self.paths) for verb in verbs)
+        return next(filter(None, results), 0)
 
     @property
     def now(self) -> str:
@@ -64,17 +66,20 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+def kernel(tmp_path, systemd, monkeypatch) -> Kernel:
     program(tmp_path / "bin", "nft", NFT.format(folder=tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    fake_kernel = Kernel(tmp_path, FakeSystemd(tmp_path / "systemd", monkeypatch))
+    fake_kernel = Kernel(tmp_path, systemd)
     monkeypatch.setattr(layout, "Paths", lambda: fake_kernel.paths)
     return fake_kernel
 
 
-def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) -> None:
+STOP_TIMER = "systemctl stop -- lockstep-firewall-back.timer"
+
+
+def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel):
     kernel.table.write_text(OLD)
-    assert kernel.run("try", "--seconds", "90") == 0
+    assert kernel.run("try") == 0
     assert kernel.now == NEW
     armed_timer = next(line for line in kernel.systemd.calls if line.startswith("systemd-run"))
     assert "--on-active=90" in armed_timer and armed_timer.endswith("/lockstep firewall back")
@@ -82,104 +87,81 @@ def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) 
     assert not kernel.kept_rules.exists()
 
 
-def test_the_timer_is_armed_before_the_rules_are_loaded(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        sys.exit("no timer")
-
-    monkeypatch.setitem(onhost_fake_systemd.PROGRAMS, "systemd-run", refuse)
-    with pytest.raises(errors.Problem, match="failed: no timer"):
-        kernel.run("try", "--seconds", "90")
-    assert kernel.now == ""
-
-
-def test_rules_that_were_confirmed_stay_and_are_loaded_at_the_next_boot(kernel: Kernel) -> None:
-    kernel.run("try", "--seconds", "90")
-    assert kernel.run("keep") == 0
-    assert kernel.kept_rules.read_text() == NEW
-    assert kernel.systemd.calls[-1] == "systemctl stop -- lockstep-firewall-back.timer"
+@pytest.mark.parametrize("deploys", [1, 2])
+def test_rules_that_were_confirmed_stay_until_they_are_cleared(kernel, deploys):
+    """Also where two deploys try and confirm at once."""
+    assert kernel.run(*["try"] * deploys, *["keep"] * deploys) == 0
+    assert kernel.kept_rules.read_text() == kernel.now == NEW
+    assert kernel.systemd.calls[-1] == STOP_TIMER
+    # At the next boot.
     kernel.table.unlink()
-    assert kernel.run("load") == 0
-    assert kernel.now == NEW
+    assert (kernel.run("load"), kernel.now) == (0, NEW)
+    assert (kernel.run("clear"), kernel.now) == (0, "")
 
 
 @pytest.mark.parametrize("earlier_rules", ["", OLD])
-def test_taken_back_the_host_is_as_before(kernel: Kernel, earlier_rules: str) -> None:
+def test_taken_back_the_host_is_as_before_and_a_late_confirmation_keeps_nothing(
+    kernel, earlier_rules
+):
     kernel.table.write_text(earlier_rules)
-    kernel.run("try", "--seconds", "90")
-    assert kernel.run("back") == 0
-    assert kernel.now == earlier_rules
-    assert kernel.run("back") == 0
-    assert kernel.now == earlier_rules
-
-
-def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> None:
-    kernel.run("try", "--seconds", "90")
-    kernel.run("back")
+    for verbs in (("try", "back"), ("back",)):
+        assert (kernel.run(*verbs), kernel.now) == (0, earlier_rules)
     with pytest.raises(errors.Problem, match="taken back before they were confirmed"):
         kernel.run("keep")
     assert not kernel.kept_rules.exists()
 
 
-def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: Kernel) -> None:
+def test_rules_change_nothing_without_a_timer_or_where_nftables_refuses_them(kernel, monkeypatch):
+    def refuse(*_: object) -> int:
+        sys.exit("no timer")
+
     kernel.table.write_text(OLD)
+    with monkeypatch.context() as patch:
+        patch.setitem(onhost_fake_systemd.PROGRAMS, "systemd-run", refuse)
+        with pytest.raises(errors.Problem, match="failed: no timer"):
+            kernel.run("try")
+    assert kernel.now == OLD
     kernel.rules.write_text("bad")
     with pytest.raises(errors.Problem, match="failed: Error: syntax error"):
-        kernel.run("try", "--seconds", "90")
-    assert kernel.now == OLD
-    assert kernel.systemd.calls[-1] == "systemctl stop -- lockstep-firewall-back.timer"
+        kernel.run("try")
+    assert (kernel.now, kernel.systemd.calls[-1]) == (OLD, STOP_TIMER)
 
 
-def test_two_deploys_at_once_both_keep_the_rules(kernel: Kernel) -> None:
-    for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("keep",), ("keep",)):
-        assert kernel.run(*action) == 0
-    assert (kernel.now, kernel.kept_rules.read_text()) == (NEW, NEW)
-
-
-def test_two_deploys_at_once_go_back_to_rules_that_somebody_confirmed(kernel: Kernel) -> None:
+def test_two_deploys_at_once_go_back_to_rules_that_somebody_confirmed(kernel):
     kernel.table.write_text(OLD)
-    for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("back",)):
-        assert kernel.run(*action) == 0
-    assert kernel.now == OLD
+    assert (kernel.run("try", "try", "back"), kernel.now) == (0, OLD)
     # So it is when the second one's rules are refused.
-    kernel.run("try", "--seconds", "90")
+    kernel.run("try")
     kernel.rules.write_text("bad")
     with pytest.raises(errors.Problem):
-        kernel.run("try", "--seconds", "90")
+        kernel.run("try")
     assert kernel.now == OLD
     # The next try starts afresh.
     kernel.rules.write_text(NEW)
     kernel.table.write_text("")
-    kernel.run("try", "--seconds", "90")
-    kernel.run("back")
-    assert kernel.now == ""
+    assert (kernel.run("try", "back"), kernel.now) == (0, "")
 
 
-def test_cleared_the_host_is_open(kernel: Kernel) -> None:
-    kernel.run("try", "--seconds", "90")
-    kernel.run("keep")
-    assert kernel.run("clear") == 0
-    assert kernel.now == ""
-
-
-def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> None:
-    kernel.run("try", "--seconds", "90")
-    kernel.run("keep")
+def test_what_was_known_of_the_rules_comes_back_with_them(kernel):
+    kernel.run("try", "keep")
     kernel.rules.write_text("table inet lockstep { newer }\n")
-    kernel.run("try", "--seconds", "90")
-    kernel.run("back")
-    assert kernel.now == NEW
-    assert kernel.seen_table() == NEW
+    kernel.run("try", "back")
+    assert kernel.now == kernel.seen_table() == NEW
     kernel.table.write_text(NEW + "accept\n")
-    kernel.run("try", "--seconds", "90")
-    kernel.run("back")
+    kernel.run("try", "back")
     assert kernel.seen_table() == "other rules"
 
 
-def test_the_reader_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> None:
+def test_the_reader_sees_rules_that_somebody_changed_by_hand(kernel):
+    # What another program loaded is not taken for the kept ones.
+    kernel.kept_rules.write_text(NEW)
+    kernel.table.write_text(NEW)
+    assert kernel.seen_table() == "other rules"
+    # A flush of all tables, and a host without nftables.
+    for file in (kernel.kept_rules, kernel.table):
+        file.unlink()
     assert kernel.seen_table() is None
-    kernel.run("try", "--seconds", "90")
+    kernel.run("try")
     # The next boot would load none.
     assert kernel.seen_table() == ""
     kernel.run("keep")
@@ -189,12 +171,3 @@ def test_the_reader_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> 
     kernel.table.write_text(NEW)
     kernel.kept_rules.write_text(OLD)
     assert kernel.seen_table() == OLD
-    # A flush of all tables, and a host without nftables.
-    kernel.table.write_text("")
-    assert kernel.seen_table() is None
-
-
-def test_rules_that_another_program_loaded_are_not_taken_for_the_kept_ones(kernel: Kernel) -> None:
-    kernel.kept_rules.write_text(NEW)
-    kernel.table.write_text(NEW)
-    assert kernel.seen_table() == "other rules"

@@ -15,38 +15,29 @@ def card(tmp_path, monkeypatch) -> AGpu:
     return AGpu(tmp_path / "gpu", monkeypatch)
 
 
-def test_a_look_is_one_call_with_every_figure(card):
+def test_a_look_has_every_figure_and_what_heat_or_the_power_supply_does(card):
     card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["sw_power_cap"])
     reading = gpu_sensors.read_gpu()
     assert (reading.power_w, reading.clock_mhz, reading.temperature_c) == (38.5, 2418, 68)
     assert (reading.utilization, reading.reasons, reading.heat_causes) == (96, 0x05, [])
-
-
-def test_heat_is_what_heat_or_the_power_supply_does(card):
     card.shows(reasons=["sw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"])
-    assert gpu_sensors.read_gpu().heat_causes == [
-        "thermal slow-down by the driver",
-        "power brake",
-    ]
+    heat_causes = ["thermal slow-down by the driver", "power brake"]
+    assert gpu_sensors.read_gpu().heat_causes == heat_causes
 
 
-@pytest.mark.parametrize("field", ["power.draw", "clocks_event_reasons."])
-def test_a_field_that_the_driver_does_not_know_leaves_the_others(card, field):
-    text = card.program.read_text()
-    card.program.write_text(text.replace(f'"{field}', '"unheard.of.'))
+@pytest.mark.parametrize(
+    ("text", "instead", "name"),
+    [
+        ('"power.draw', '"unheard.of.', "power_w"),
+        ('"clocks_event_reasons.', '"unheard.of.', "reasons"),
+        ("{now['watts']:.2f} W", "[N/A]", "power_w"),
+    ],
+)
+def test_a_field_that_the_driver_does_not_know_or_tell_leaves_the_others(card, text, instead, name):
+    card.program.write_text(card.program.read_text().replace(text, instead))
     reading = gpu_sensors.read_gpu()
-    assert reading.temperature_c == 41
-    assert (reading.power_w is None, reading.reasons is None) == (
-        field == "power.draw",
-        field[-1] == ".",
-    )
-
-
-def test_what_is_not_available_is_none(card):
-    text = card.program.read_text()
-    card.program.write_text(text.replace("{now['watts']:.2f} W", "[N/A]"))
-    assert gpu_sensors.read_gpu().power_w is None
-    assert gpu_sensors.read_gpu().clock_mhz == 208
+    assert (reading.temperature_c, reading.clock_mhz) == (41, 208)
+    assert [key for key in ("power_w", "reasons") if getattr(reading, key) is None] == [name]
 
 
 @pytest.mark.parametrize("program", ["#!/bin/sh\necho failed; exit 9\n", None])
@@ -59,14 +50,6 @@ def test_without_a_driver_nothing_is_told(card, monkeypatch, program):
     with gpu_sensors.sample_power_and_clock() as band:
         pass
     assert band.as_json() == {}
-
-
-@pytest.mark.parametrize(
-    ("clock", "cap", "above"),
-    [(2418, 2100, True), (2130, 2100, False), (2418, None, False), (None, 2100, False)],
-)
-def test_a_clock_above_its_cap_shows_that_the_cap_is_lost(clock, cap, above):
-    assert gpu_sensors.GpuReading(clock_mhz=clock).is_above_cap(cap) is above
 
 
 def test_samples_of_a_while_are_a_band_and_a_line_cut_off_counts_for_nothing(card):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ LINKS = [
         ],
     },
 ]
+STOP_TIMER = "systemctl stop -- lockstep-fabric-back.timer"
 ROUTES = [{"dst": "default", "gateway": "192.168.1.1", "dev": "enP7s7", "metric": 100}]
 # netplan takes every file, unless it says "bad"; what there is, `ip` knows.
 NETPLAN = """
@@ -47,10 +47,8 @@ esac
 
 
 class Link:
-    """A host with its network, and the questions to it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.paths = layout.Paths(folder)
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.paths, self._patch = layout.Paths(folder), monkeypatch
         self.file = folder / "etc/netplan/40-cx7.yaml"
         self.file_on_trial = folder / "run/netplan/40-cx7.yaml"
         self.file.parent.mkdir(parents=True)
@@ -59,6 +57,10 @@ class Link:
 
     def run(self, *words: str) -> int:
         return link_netplan_trial.main(list(words), self.paths)
+
+    def attempt(self, text: str = NEW, *words: str) -> int:
+        self._patch.setattr(sys, "stdin", io.StringIO(text))
+        return self.run("try", "--seconds", "40", *words)
 
     @property
     def commands(self) -> list[str]:
@@ -70,53 +72,40 @@ class Link:
 
 
 @pytest.fixture
-def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
+def link(tmp_path, monkeypatch) -> Link:
     folder = tmp_path / "bin"
     program(folder, "netplan", NETPLAN.format(folder=tmp_path))
     program(folder, "ip", IP.format(folder=tmp_path))
     for name in ("systemctl", "systemd-run"):
         program(folder, name, f'echo "{name} $@" >> {tmp_path}/ran')
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    yield Link(tmp_path)
+    return Link(tmp_path, monkeypatch)
 
 
-def attempt(link: Link, monkeypatch: pytest.MonkeyPatch, text: str) -> int:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    return link.run("try", "--seconds", "40")
-
-
-def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(
-    link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert attempt(link, monkeypatch, NEW) == 0
+def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked_and_what_is_confirmed_stays(
+    link,
+):
+    assert link.attempt() == 0
     generate, stop, armed_timer, apply = link.commands
     assert (generate, apply) == ("netplan generate", "netplan apply")
-    assert stop == "systemctl stop -- lockstep-fabric-back.timer"
+    assert stop == STOP_TIMER
     assert "--on-active=40" in armed_timer and armed_timer.endswith("/lockstep fabric back")
     assert link.file_on_trial.read_text() == NEW
     assert link.file_on_trial.stat().st_mode & 0o777 == 0o600
     # A reboot now empties /run, and with it the trial.
     assert not link.file.exists()
-
-
-def test_what_was_confirmed_stays(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt(link, monkeypatch, NEW)
-    assert link.run("keep") == 0
-    assert link.run("back") == 0
-    assert link.file.read_text() == NEW
-    assert link.file.stat().st_mode & 0o777 == 0o600
+    assert (link.run("keep"), link.run("back")) == (0, 0)
+    assert (link.file.read_text(), link.file.stat().st_mode & 0o777) == (NEW, 0o600)
     assert not link.file_on_trial.exists()
 
 
 @pytest.mark.parametrize("earlier_text", [None, OLD])
-def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
-    earlier_text: str | None, link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(earlier_text, link):
     if earlier_text:
         link.file.write_text(earlier_text)
-    attempt(link, monkeypatch, NEW)
+    link.attempt()
     # A second deploy tries too, and is not confirmed either.
-    attempt(link, monkeypatch, NEW.replace("new", "newer"))
+    link.attempt(NEW.replace("new", "newer"))
     assert link.commands
     assert link.run("back") == 0
     assert (link.file.read_text() if link.file.exists() else None) == earlier_text
@@ -126,35 +115,27 @@ def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
         "ip link set dev enP7s7 mtu 1500",
         "ip address replace 192.168.1.10/24 dev enP7s7",
         "ip route replace default via 192.168.1.1 dev enP7s7 metric 100",
-        "systemctl stop -- lockstep-fabric-back.timer",
+        STOP_TIMER,
     ]
     with pytest.raises(errors.Problem, match="was taken back: no new login came through"):
         link.run("keep")
 
 
-def test_a_file_that_netplan_does_not_take_changes_nothing(
-    link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_netplan_does_not_take_changes_nothing(link):
     link.file.write_text(OLD)
     with pytest.raises(errors.Problem, match="failed: Error in network definition"):
-        attempt(link, monkeypatch, NEW.replace("new", "bad"))
-    assert link.file.read_text() == OLD
-    assert link.commands == ["netplan generate"]
+        link.attempt(NEW.replace("new", "bad"))
+    assert (link.file.read_text(), link.commands) == (OLD, ["netplan generate"])
 
 
-def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(
-    link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(link):
     # As DGX OS' instructions for two Sparks write it.
-    foreign_text = (
-        "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
-    )
-    link.file.write_text(foreign_text)
+    text = "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
+    link.file.write_text(text)
     with pytest.raises(errors.Problem, match=r"40-cx7.yaml was not made by Lockstep \(written "):
-        attempt(link, monkeypatch, NEW)
-    assert (link.file.read_text(), link.commands) == (foreign_text, [])
-    monkeypatch.setattr(sys, "stdin", io.StringIO(NEW))
-    assert link.run("try", "--seconds", "40", "--adopt") == 0
+        link.attempt()
+    assert (link.file.read_text(), link.commands) == (text, [])
+    assert link.attempt(NEW, "--adopt") == 0
     assert link.file_on_trial.read_text() == NEW
     assert link.run("back") == 0
-    assert link.file.read_text() == foreign_text
+    assert link.file.read_text() == text

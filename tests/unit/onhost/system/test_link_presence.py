@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from a_model import about, tell
-from onhost_fakes import FakeDocker, FakeSystemd, host_root
+from onhost_fakes import FakeDocker, host_root
 
 from lockstep.onhost.cluster import lone_rank_refusal, member_server, run_records
 from lockstep.onhost.core import config, errors, layout, topology
@@ -18,38 +17,37 @@ from lockstep.onhost.system import link_presence
 from lockstep.onhost.systemd import units
 
 PORT_PAIR = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+LINK_FOLDERS = [
+    f"sys/class/{place}"
+    for interface, device in PORT_PAIR.items()
+    for place in (f"net/{interface}", f"infiniband/{device}")
+]
 MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
 PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": PORT_PAIR}
 GLM = about(unit="vllm-glm.service", model="glm")
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> layout.Paths:
+def paths(tmp_path) -> layout.Paths:
     """A host that is a member, with both interfaces of a port and their RDMA devices."""
     models = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
-    paths = host_root(tmp_path, models)
+    paths = host_root(tmp_path / "root", models)
     tell(paths, clusters={"pair": PAIR})
-    for interface, device in PORT_PAIR.items():
-        (paths.root / "sys/class/net" / interface).mkdir(parents=True)
-        (paths.root / "sys/class/infiniband" / device).mkdir(parents=True)
+    for folder in LINK_FOLDERS:
+        (paths.root / folder).mkdir(parents=True)
     paths.run.mkdir(parents=True, exist_ok=True)
     return paths
 
 
 def unplug(paths: layout.Paths) -> None:
     """Unplug the cable as DGX OS does: both functions of the port are gone."""
-    for interface, device in PORT_PAIR.items():
-        (paths.root / "sys/class/net" / interface).rmdir()
-        (paths.root / "sys/class/infiniband" / device).rmdir()
-
-
-def admit_model(paths: layout.Paths) -> None:
-    part = run_records.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
-    run_records.save_switch_part(paths, part)
+    for folder in LINK_FOLDERS:
+        (paths.root / folder).rmdir()
 
 
 def test_no_rank_starts_with_a_device_that_is_not_there(paths):
-    admit_model(paths)
+    part = run_records.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    run_records.save_switch_part(paths, part)
     assert lone_rank_refusal.main(["admit", "glm"], paths) == 0
     unplug(paths)
     with pytest.raises(errors.Problem) as problem:
@@ -64,25 +62,20 @@ def test_no_rank_starts_with_a_device_that_is_not_there(paths):
     assert lone_rank_refusal.main(["admit", "own"], paths) == 0
 
 
-def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
+def test_an_rdma_device_that_is_gone_is_missed_by_a_link_with_rdma_only(paths):
     (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
-    host = config.load_host(paths.models)
+    pair = config.load_host(paths.models).clusters["pair"]
     with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
-        link_presence.refuse_missing_links("glm", host.clusters["pair"], paths)
+        link_presence.refuse_missing_links("glm", pair, paths)
+    link_presence.refuse_missing_links("glm", replace(pair, links={"enp1s0f0np0": ""}), paths)
 
 
-def test_a_link_without_rdma_needs_no_device(paths):
-    plain = replace(config.load_host(paths.models).clusters["pair"], links={"enp1s0f0np0": ""})
-    link_presence.refuse_missing_links("glm", plain, paths)
-
-
-def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
-    systemd = FakeSystemd(paths.root / "systemd", monkeypatch)
-    for name in ("vllm-glm.service", "vllm-own.service"):
-        systemd.unit(name)
+def test_a_member_refuses_before_anything_is_stopped(paths, systemd):
+    host = config.load_host(paths.models)
+    for model in host.models.values():
+        systemd.unit(model.unit)
     docker = FakeDocker(paths.docker_socket)
     unplug(paths)
-    host = config.load_host(paths.models)
     unit_states = units.units_by_name(model.unit for model in host.models.values())
     check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), unit_states)
     try:

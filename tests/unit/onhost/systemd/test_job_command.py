@@ -25,15 +25,29 @@ def host(tmp_path, monkeypatch):
         paths = layout.Paths(tmp_path / "root")
         systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
 
+        def __init__(self) -> None:
+            #: The output of all runs.
+            self.lines: list[str] = []
+            monkeypatch.setattr(event_lines, "say", self.lines.append)
+
         def run(self, *argv: str) -> int:
             return job_command.main(["run", *argv], self.paths)
 
+        def result(self, *argv: str) -> tuple[int, list[str]]:
+            """Exit code and output of a run."""
+            self.lines.clear()
+            return self.run(*argv), self.lines
+
         def start_run(self, *argv: str) -> Future[int]:
-            """The same in another thread."""
             return threads.submit(self.run, *argv)
 
     with ThreadPoolExecutor() as threads:
         yield Host()
+
+
+def work_until(gate: Path, beginning: str = "true", end: str = "true") -> tuple[str, ...]:
+    """A command that runs until the file `gate` is there."""
+    return "sh", "-c", f"{beginning}; while [ ! -e {gate} ]; do sleep 0.05; done; {end}"
 
 
 def test_the_systemd_call_is_complete_and_carries_no_secret():
@@ -56,142 +70,95 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
     )
 
 
-def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, capsys):
-    assert host.run("build", "--", "sh", "-c", "echo one; echo two; printf end; exit 7") == 7
-
-    assert capsys.readouterr().out == (
-        "one\ntwo\nend\n"
-        "job build: failed (exit-code, exit status 7); "
-        f"log: {host.paths.log}/jobs/build.log\n"
-    )
-
-
-def test_a_unit_that_systemd_refuses_says_why(host, capsys):
-    reason = "web.socket: Failed to create listening socket: Address already in use"
-    host.systemd.unit("web.socket", start_ok=False, journal=[reason])
-
-    assert host.run("start-web", "--", "systemctl", "start", "web.socket") == 1
-
-    assert capsys.readouterr().out.endswith(
-        f"journal: {reason}\n"
-        "job start-web: failed (exit-code, exit status 1); "
-        f"log: {host.paths.log}/jobs/start-web.log\n"
-    )
-
-
-def test_work_that_may_fail_is_tried_again_as_often_as_is_said(host, tmp_path, capsys):
-    once = ("sh", "-c", f"[ -e {tmp_path}/seen ] && exit 0; touch {tmp_path}/seen; exit 7")
-
-    assert host.run("listen", "--tries", "2", "--", *once) == 0
-    assert host.run("listen", "--tries", "2", "--", "sh", "-c", "exit 7") == 7
-
-    assert capsys.readouterr().out.count("job listen: tried again\n") == 2
-
-
-def test_success_is_0_and_a_later_run_starts_again(host, capsys):
-    assert host.run("build", "--", "echo", "one") == 0
-    assert host.run("build", "--", "echo", "two") == 0
-
-    assert capsys.readouterr().out == "one\ntwo\n"
-
-
 @pytest.mark.parametrize(
-    ("argv", "expected_output"),
+    ("work", "code", "lines"),
     [
-        pytest.param(["echo", "--uid", "--", "-x"], "--uid -- -x\n", id="options of the work"),
-        pytest.param(
-            ["printf", "10%%\r20%%\r\n30%%\n"], "10%\n20%\n30%\n", id="a bar that redraws itself"
+        # Options of the work.
+        (["echo", "--uid", "--", "-x"], 0, ["--uid -- -x"]),
+        # A bar that redraws itself.
+        (["printf", "10%%\r20%%\r\n30%%\n"], 0, ["10%", "20%", "30%"]),
+        (
+            ["sh", "-c", "echo one; printf end; exit 7"],
+            7,
+            ["one", "end", "exit-code, exit status 7"],
         ),
+        (["sh", "-c", "kill -9 $$"], 137, ["signal, killed by signal 9"]),
     ],
 )
-def test_what_is_left_alone_and_what_counts_as_a_line(host, capsys, argv, expected_output):
-    assert host.run("build", "--", *argv) == 0
-
-    assert capsys.readouterr().out == expected_output
-
-
-def test_a_killed_work_gives_128_plus_the_signal(host):
-    assert host.run("build", "--", "sh", "-c", "kill -9 $$") == 137
+def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, work, code, lines):
+    if code:
+        log = f"{host.paths.log}/jobs/build.log"
+        lines[-1] = f"job build: failed ({lines[-1]}); log: {log}"
+    assert host.result("build", "--", *work) == (code, lines)
 
 
-def test_the_failure_of_other_work_is_not_told(host, capsys):
-    host.run("build", "--", "false")
-    capsys.readouterr()
+def test_a_unit_that_systemd_refuses_says_why(host):
+    reason = "web.socket: Failed to create listening socket: Address already in use"
+    host.systemd.unit("web.socket", start_ok=False, journal=[reason])
+    code, lines = host.result("start-web", "--", "systemctl", "start", "web.socket")
+    assert (code, lines[-2]) == (1, f"journal: {reason}")
 
-    assert host.run("build", "--", "echo", "other") == 0
-    assert capsys.readouterr().out == "other\n"
+
+def test_work_that_may_fail_is_tried_again_as_often_as_is_said(host, tmp_path):
+    once = ("sh", "-c", f"[ -e {tmp_path}/seen ] && exit 0; touch {tmp_path}/seen; exit 7")
+    assert host.run("listen", "--tries", "2", "--", *once) == 0
+    assert host.run("listen", "--tries", "2", "--", "sh", "-c", "exit 7") == 7
+    assert host.lines.count("job listen: tried again") == 2
 
 
-def test_a_job_that_failed_before_says_so_and_starts_again(host, tmp_path, capsys):
+def test_a_later_run_starts_again_and_the_failure_of_other_work_is_not_told(host):
+    for work, result in ((["true"], (0, [])), (["echo", "other"], (0, ["other"]))):
+        assert host.result("build", "--", *work) == result
+        assert host.run("build", "--", "false") == 1
+
+
+def test_a_job_that_failed_before_says_so_and_starts_again(host, tmp_path):
     work = ["sh", "-c", f"[ -e {tmp_path}/ok ] && echo better && exit; seq 5; echo oops; exit 3"]
     host.run("build", "--", *work)
-    capsys.readouterr()
     (tmp_path / "ok").touch()
-
-    assert host.run("build", "--", *work) == 0
-    assert capsys.readouterr().out == (
-        "job build: the last run failed (exit-code, exit status 3), starting again; it said:\n"
-        "  4\n  5\n  oops\nbetter\n"
-    )
+    failure = "the last run failed (exit-code, exit status 3), starting again; it said:"
+    lines = [f"job build: {failure}", "  4", "  5", "  oops", "better"]
+    assert host.result("build", "--", *work) == (0, lines)
 
 
-def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
-    gate = tmp_path / "go"
-    lines = []
+def test_a_silent_job_gives_a_heartbeat(host, tmp_path):
+    gate, lines = tmp_path / "go", []
 
     def say(line: str) -> None:
-        lines.append(line)
+        lines.append(timeless(line))
         gate.touch()
 
-    work = transient_job.Job(
-        "quiet",
-        ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done"),
-        log=host.paths.log / "jobs/quiet.log",
-    )
+    work = transient_job.Job("quiet", work_until(gate), log=host.paths.log / "jobs/quiet.log")
     transient_job.start_job(work, host.paths)
     assert transient_job.follow_job(work, False, say, heartbeat_s=0.2) == 0
-    assert {timeless(line) for line in lines} == {"job quiet: still running, 0 s"}
+    assert set(lines) == {"job quiet: still running, 0 s"}
 
 
-def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
+def has_line(host, words: str):
+    return lambda: any(words in line for line in host.lines)
+
+
+def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path):
     gate, count = tmp_path / "go", tmp_path / "count"
-    script = f"echo started >> {count}; while [ ! -e {gate} ]; do sleep 0.05; done; echo done"
-    first = host.start_run("b", "--", "sh", "-c", script)
+    script = work_until(gate, f"echo started >> {count}", "echo done")
+    first = host.start_run("b", "--", *script)
     until(count.exists, "it runs")
-    second = host.start_run("b", "--", "sh", "-c", script)
-    until(lambda: "is running already" in (host.paths.root / "out").read_text(), "attached")
+    second = host.start_run("b", "--", *script)
+    until(has_line(host, "is running already"), "attached")
     gate.touch()
-
     assert [first.result(180), second.result(180)] == [0, 0]
     assert count.read_text() == "started\n"
 
 
-@pytest.fixture(autouse=True)
-def mirror_output(host, monkeypatch):
-    """Mirror messages to a file, so that a test can wait for them from another thread."""
-    host.paths.root.mkdir(parents=True)
-    path = host.paths.root / "out"
-    path.touch()
-
-    def say(line: str) -> None:
-        with path.open("a") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
-
-    monkeypatch.setattr(event_lines, "say", say)
-
-
-def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
-    gate = tmp_path / "go"
-    script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done; echo first"
-    first = host.start_run("b", "--", "sh", "-c", script)
-    until((tmp_path / "began").exists, "it runs")
+def test_other_work_under_the_same_name_is_waited_for(host, tmp_path):
+    gate, begin_mark = tmp_path / "go", tmp_path / "began"
+    first = host.start_run("b", "--", *work_until(gate, f"touch {begin_mark}", "echo first"))
+    until(begin_mark.exists, "it runs")
     second = host.start_run("b", "--", "echo", "second")
-    until(lambda: "waiting for its end" in (host.paths.root / "out").read_text(), "it waits")
+    until(has_line(host, "waiting for its end"), "it waits")
     gate.touch()
     wait([first, second], 180)
-
-    assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
+    assert host.lines[-2:] == ["first", "second"]
 
 
 def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
@@ -210,55 +177,45 @@ def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
     return follower
 
 
-def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_job_outlives_a_follower_that_is_killed_or_whose_connection_is_gone(
+    host, tmp_path, is_killed
+):
     gate, end_mark = tmp_path / "go", tmp_path / "done"
     follower = _follower(host, gate, end_mark)
-    follower.send_signal(signal.SIGKILL)
-    follower.wait()
+    if is_killed:
+        follower.send_signal(signal.SIGKILL)
+    else:
+        follower.stdout.close()
+    assert follower.wait(180) == (-9 if is_killed else 141)
     gate.touch()
-
     until(end_mark.exists, "the work goes on")
     until(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited", "ended")
 
 
-def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
-    gate, end_mark = tmp_path / "go", tmp_path / "done"
-    follower = _follower(host, gate, end_mark)
-    follower.stdout.close()
-
-    assert follower.wait(180) == 141
-    gate.touch()
-    until(end_mark.exists, "the work goes on")
-
-
-def test_a_stopped_job_gives_143(host, tmp_path):
-    script = f"touch {tmp_path}/began; while :; do sleep 0.05; [ -e {tmp_path}/end ] && exit; done"
-    run = host.start_run("b", "--", "sh", "-c", script)
-    until((tmp_path / "began").exists, "it runs")
-
-    assert job_command.main(["stop", "b"], host.paths) == 0
-    wait([run], 180)
-    (tmp_path / "end").touch()
-    assert run.result(180) == 143
-
-
-def test_a_job_whose_name_other_work_has_by_now_gives_143_and_not_the_end_of_that(host, tmp_path):
-    gate = tmp_path / "go"
-    script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done"
-    run = host.start_run("b", "--", "sh", "-c", script)
-    until((tmp_path / "began").exists, "it runs")
-
+def take_its_name(host) -> None:
     host.systemd.unit("lockstep-job-b.service", Description="lockstep job b of other work")
+
+
+def stop(host) -> None:
+    assert job_command.main(["stop", "b"], host.paths) == 0
+
+
+@pytest.mark.parametrize("end", [stop, take_its_name])
+def test_a_job_that_is_stopped_or_whose_name_other_work_has_by_now_gives_143(host, tmp_path, end):
+    gate, begin_mark = tmp_path / "go", tmp_path / "began"
+    run = host.start_run("b", "--", *work_until(gate, f"touch {begin_mark}"))
+    until(begin_mark.exists, "it runs")
+    end(host)
     assert run.result(180) == 143
     gate.touch()
 
 
-def test_attach_tells_how_a_finished_job_ended(host, capsys):
+def test_attach_tells_how_a_finished_job_ended(host):
     host.run("b", "--", "sh", "-c", "echo last words; exit 4")
-    capsys.readouterr()
-
+    host.lines.clear()
     assert job_command.main(["attach", "b"], host.paths) == 4
-    assert capsys.readouterr().out.splitlines()[0] == "last words"
+    assert host.lines[0] == "last words"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +235,6 @@ def test_wrong_use_is_explained(host, argv, words):
 
 def test_only_root_starts_jobs(host, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
-
     with pytest.raises(errors.Problem, match="only root") as problem:
         host.run("b", "--", "true")
     assert problem.value.code == 77
