@@ -15,65 +15,41 @@ SPARK = "12.1"
 MISTRAL = "mistral-small-4-119b-nvfp4-sglang-eagle"
 
 
-@pytest.fixture(scope="module")
-def loaded_catalogue() -> catalogue.Catalogue:
-    return catalogue.load(catalogue.FOLDER)
+CATALOGUE = catalogue.load(catalogue.FOLDER)
 
 
-def most(loaded_catalogue: catalogue.Catalogue, recipe: str = MISTRAL, **serving: int) -> float:
-    ceiling_tok_s = ceiling(
-        loaded_catalogue.recipes[recipe], Serving(**serving), loaded_catalogue.knowledge, SPARK
-    )
-    assert ceiling_tok_s is not None
-    return ceiling_tok_s
+def most(recipe: str = MISTRAL, **serving: int) -> float:
+    most_tok_s = ceiling(CATALOGUE.recipes[recipe], Serving(**serving), CATALOGUE.knowledge, SPARK)
+    assert most_tok_s is not None
+    return most_tok_s
 
 
-def test_one_spark_reads_273_gb_in_a_second(loaded_catalogue: catalogue.Catalogue) -> None:
-    read = loaded_catalogue.knowledge.checkpoint(loaded_catalogue.recipes[MISTRAL].model).token_gb
+def test_one_spark_reads_273_gb_in_a_second_and_each_drafted_token_may_be_taken() -> None:
+    read = CATALOGUE.knowledge.checkpoint(CATALOGUE.recipes[MISTRAL].model).token_gb
     assert read is not None
-    assert most(loaded_catalogue) == pytest.approx(273 / float(read.value))
+    assert most() == pytest.approx(273 / float(read.value))
+    assert most(draft_tokens=3) == pytest.approx(4 * most())
 
 
-def test_each_drafted_token_may_be_taken(loaded_catalogue: catalogue.Catalogue) -> None:
-    assert most(loaded_catalogue, draft_tokens=3) == pytest.approx(4 * most(loaded_catalogue))
+def test_hosts_that_split_each_layer_read_at_the_same_time() -> None:
+    assert most(tensor_parallel=2) == pytest.approx(2 * most())
+    assert most(pipeline_parallel=2, data_parallel=2) == pytest.approx(most())
 
 
-def test_hosts_that_split_each_layer_read_at_the_same_time(
-    loaded_catalogue: catalogue.Catalogue,
-) -> None:
-    assert most(loaded_catalogue, tensor_parallel=2) == pytest.approx(2 * most(loaded_catalogue))
-    assert most(loaded_catalogue, pipeline_parallel=2, data_parallel=2) == pytest.approx(
-        most(loaded_catalogue)
-    )
+def test_without_a_figure_anything_possible_is_allowed() -> None:
+    knowledge = CATALOGUE.knowledge
+    recipes = CATALOGUE.recipes.items()
+    unknown = [name for name, recipe in recipes if not knowledge.checkpoint(recipe.model).token_gb]
+    assert unknown and {most(name) for name in unknown} == {FASTEST_TOK_S}
 
 
-def test_without_a_figure_anything_possible_is_allowed(
-    loaded_catalogue: catalogue.Catalogue,
-) -> None:
-    unknown = [
-        name
-        for name, recipe in loaded_catalogue.recipes.items()
-        if loaded_catalogue.knowledge.checkpoint(recipe.model).token_gb is None
-    ]
-    assert unknown
-    assert {most(loaded_catalogue, name) for name in unknown} == {FASTEST_TOK_S}
-
-
-def test_the_bound_is_that_of_the_hosts_own_memory(loaded_catalogue: catalogue.Catalogue) -> None:
+def test_the_bound_is_that_of_the_hosts_own_memory() -> None:
     """On an H200 every fast model was suspect, by the figure of a Spark."""
-    h200 = replace(
-        loaded_catalogue.knowledge.hardware["dgx-spark"],
-        compute_capability="9.0",
-        bandwidth_gb_s=replace(
-            loaded_catalogue.knowledge.hardware["dgx-spark"].bandwidth_gb_s, value=4800
-        ),
-    )
-    hardware = {**loaded_catalogue.knowledge.hardware, "h200": h200}
-    wider_catalogue = replace(
-        loaded_catalogue, knowledge=replace(loaded_catalogue.knowledge, hardware=hardware)
-    )
-    recipe = wider_catalogue.recipes[MISTRAL]
-    assert ceiling(recipe, Serving(), wider_catalogue.knowledge, "9.0") == pytest.approx(
-        most(wider_catalogue) * 4800 / 273
-    )
-    assert ceiling(recipe, Serving(), wider_catalogue.knowledge, "10.0") is None
+    spark = CATALOGUE.knowledge.hardware["dgx-spark"]
+    bandwidth = replace(spark.bandwidth_gb_s, value=4800)
+    h200 = replace(spark, compute_capability="9.0", bandwidth_gb_s=bandwidth)
+    hardware = {**CATALOGUE.knowledge.hardware, "h200": h200}
+    knowledge = replace(CATALOGUE.knowledge, hardware=hardware)
+    recipe = CATALOGUE.recipes[MISTRAL]
+    assert ceiling(recipe, Serving(), knowledge, "9.0") == pytest.approx(most() * 4800 / 273)
+    assert ceiling(recipe, Serving(), knowledge, "10.0") is None

@@ -62,10 +62,22 @@ def test_speculation_is_what_the_counters_moved_by() -> None:
     assert suite.summary["tokens_per_step"]["mean"] == pytest.approx(2.8, abs=0.01)
 
 
-def test_without_speculation_there_is_no_figure_and_no_suspicion() -> None:
-    suite = measure_suite("speculation", Engine(no_metrics=True))
+@pytest.mark.parametrize(
+    ("name", "engine", "refusal", "notes"),
+    [
+        ("speculation", Engine(no_metrics=True), "--enable-metrics", ()),
+        (
+            *("vision", Engine(text_only=True), "HTTP 400"),
+            ("HTTP 400; the weight map has 0 vision tensors",),
+        ),
+    ],
+)
+def test_what_an_engine_does_not_offer_is_no_suspicion_and_no_score(
+    name: str, engine: Engine, refusal: str, notes: tuple[str, ...]
+) -> None:
+    suite = measure_suite(name, engine, vision_tensors=0)
     assert (suite.verdict, suite.summary) == ("refused", {})
-    assert "--enable-metrics" in suite.refusal
+    assert refusal in suite.refusal and suite.notes == notes
 
 
 def test_all_streams_of_a_level_are_asked_at_once() -> None:
@@ -92,16 +104,14 @@ def reference(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_references_as_answers_pass_every_exercise() -> None:
-    suite = measure_suite(
-        "coding", answer=lambda question: reference(question) if exercise(question) else hello()
-    )
+    def answer(question: dict[str, Any]) -> dict[str, Any]:
+        is_exercise = "Complete this Python file" in text_of(question)
+        return reference(question) if is_exercise else hello()
+
+    suite = measure_suite("coding", answer=answer)
     assert suite.verdict == "measured", suite.checks
     assert (suite.summary["full_passed"], suite.summary["exercises"]) == (12, 12)
     assert suite.summary["subtests_passed"] == suite.summary["subtests"] > 90
-
-
-def exercise(question: dict[str, Any]) -> bool:
-    return "Complete this Python file" in text_of(question)
 
 
 def hello() -> dict[str, Any]:
@@ -186,24 +196,18 @@ def test_a_call_that_is_not_valid_is_counted_with_its_reason() -> None:
     assert list(suite.summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
 
 
+GOOD = {"path": "x", "first_line": 1, "last_line": 2}
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         ({"content": "I would."}, "no tool call but text: 'I would.'"),
         (call("book_room", {}), "calls 'book_room' instead of 'read_file'"),
         (call("read_file", {"path": "x", "first_line": 1}), "last_line is missing"),
-        (
-            call("read_file", {"path": "x", "first_line": "1", "last_line": 2}),
-            "first_line is '1', not of type integer",
-        ),
-        (
-            call("read_file", {"path": "x", "first_line": 1, "last_line": 2, "more": 1}),
-            "more is no argument of this tool",
-        ),
-        (
-            call("read_file", {"path": "y", "first_line": 1, "last_line": 2}),
-            "path is 'y' instead of 'x'",
-        ),
+        (call("read_file", {**GOOD, "first_line": "1"}), "first_line is '1', not of type integer"),
+        (call("read_file", {**GOOD, "more": 1}), "more is no argument of this tool"),
+        (call("read_file", {**GOOD, "path": "y"}), "path is 'y' instead of 'x'"),
         (
             {"tool_calls": [{"function": {"name": "read_file", "arguments": "{"}}]},
             "arguments are not JSON: '{'",
@@ -211,9 +215,8 @@ def test_a_call_that_is_not_valid_is_counted_with_its_reason() -> None:
     ],
 )
 def test_why_a_call_is_not_valid(answer: dict[str, Any], why: str) -> None:
-    sample = BenchSample(
-        "x", text=answer.get("content") or "", tool_calls=tuple(answer.get("tool_calls", ()))
-    )
+    calls = tuple(answer.get("tool_calls", ()))
+    sample = BenchSample("x", text=answer.get("content") or "", tool_calls=calls)
     assert wrong(sample, "read_file", {"path": "x"}) == why
 
 
@@ -234,12 +237,6 @@ def test_what_was_read_and_what_was_invented() -> None:
     # The menu bar of article 001.
     assert (summary["invented"], summary["invented_what"]) == (3, "EDIT, FILE, VIEW")
     assert "blue square" in summary["missed"] and "READY" in summary["missed"]
-
-
-def test_a_refused_image_is_no_failure_and_no_score() -> None:
-    suite = measure_suite("vision", Engine(text_only=True), vision_tensors=0)
-    assert (suite.verdict, suite.summary) == ("refused", {})
-    assert suite.notes == ("HTTP 400; the weight map has 0 vision tensors",)
 
 
 def test_reading_without_a_vision_tower_is_suspect() -> None:
@@ -283,18 +280,6 @@ def sound(question: dict[str, Any]) -> dict[str, Any]:
     return {"content": numbers if "Count from" in text_of(question) else "\n".join(IDENTIFIERS)}
 
 
-def test_sense_of_a_sound_model() -> None:
-    suite = measure_suite("sense", answer=sound)
-    assert suite.verdict == "measured", suite.checks
-    assert suite.summary == {
-        "sense": "sound",
-        "right": 5,
-        "questions": 5,
-        "why_not": {},
-        "log_probabilities": "not given",
-    }
-
-
 def salad(question: dict[str, Any]) -> dict[str, Any]:
     return {"content": "1 2 3 banana"} if "Count from" in text_of(question) else sound(question)
 
@@ -312,9 +297,7 @@ SALAD = "1 to 3, then 'banana'"
         (Engine(answer=sound), 0, "sound", {}),
         (Engine(answer=salad), 1, "nonsense", {"count": SALAD, "count of two at once": SALAD}),
         (
-            Engine(answer=uncalled_answer),
-            0,
-            "sound",
+            *(Engine(answer=uncalled_answer), 0, "sound"),
             {"tool": "no call, but text: 'read_temperature'"},
         ),
         (Engine(status=400), 2, "untold", {}),
@@ -328,4 +311,8 @@ def test_sense_has_an_exit_code(
         invocation = CliRunner().invoke(main, ["bench", url, "--suite", "sense", "-o", str(path)])
     result = load(path)
     assert (invocation.exit_code, result.sense) == (code, sense), invocation.output
-    assert result.suites[0].summary.get("why_not", {}) == why
+    summary = result.suites[0].summary
+    assert summary.get("why_not", {}) == why
+    if code == 0:
+        assert (summary["right"], summary["questions"]) == (5 - len(why), 5)
+        assert summary["log_probabilities"] == "not given"
