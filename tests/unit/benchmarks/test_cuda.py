@@ -22,17 +22,6 @@ SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read
 CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, has_unified_memory=False)
 
 
-@pytest.mark.parametrize("name", ["gemma4-fp8", "mistral4-nvfp4"])
-def test_a_case_is_predicted_for_this_card_alone(tmp_path, name: str) -> None:
-    case = CASES[name]
-    folder = tmp_path / case.checkpoint
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(SHAPES[case.checkpoint]))
-    prediction = predicted_fit(case, CARD, tmp_path, "0.26.0")
-    assert prediction.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
-    assert prediction.room_gib and prediction.sequence_gib
-
-
 DENSE = {
     "num_hidden_layers": 36,
     "num_attention_heads": 32,
