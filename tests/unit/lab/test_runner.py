@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import runner
+from hostile import named_rows
+from hostile_rows import ROWS
 
 
 @dataclass
@@ -123,3 +125,12 @@ def test_the_report_of_the_longest_soak_is_still_read() -> None:
     assert len(trial.runs) == 2940
     assert trial.broken_rules() == []
     assert any(line.startswith("faults: ") for line in soaking.figures(trial))
+
+
+def test_rows_of_hostile_accounts_are_chosen_by_names_of_their_own() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert named_rows([]) == list(ROWS)
+    assert named_rows([ROWS[3].name]) == [ROWS[3]]
+    with pytest.raises(SystemExit, match="no row nonsense"):
+        named_rows(["nonsense"])
