@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,16 +12,13 @@ from lockstep.files.systemd_quoting import (
     free_text,
     quoted_argument,
     quoted_path,
-    split_before_flags,
 )
 from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Gpu, Proxy, Settings, Sources
+from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
 from lockstep.system.base_files import absent_files, host_files, tools_environment
 from lockstep.units.all_files import deployed_files
-from lockstep.units.docker_run import foreground_options
-from lockstep.units.watch_units import watch_units
 
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
 EVERYTHING = Settings(
@@ -89,24 +85,6 @@ def test_a_value_that_would_break_its_file_is_refused(changed_settings: Settings
     assert "SECRET" not in str(error.value)
 
 
-def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
-    options = foreground_options("some-engine")
-    option_values = dict(itertools.pairwise(options))
-    assert options[:2] == ("/usr/bin/docker", "run") and "--rm" in options
-    assert "--detach" not in options and "-d" not in options
-    assert option_values["--restart"] == "no"
-    assert option_values["--pull"] == "never"
-    assert option_values["--label"] == "com.centurylinklabs.watchtower.enable=false"
-
-
-def test_an_operator_can_log_in_when_memory_is_short_and_protects_nothing_from_its_killer() -> None:
-    files = host_files(Settings(name="spark", models={}))
-    ssh = next(file.text for file in files if "ssh.service.d" in file.path).splitlines()
-    assert "MemoryMin=64M" in ssh
-    # A session would inherit it.
-    assert [line for line in ssh if line.startswith("OOM")] == []
-
-
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
     bare = Settings(name="spark", models={})
     with pytest.raises(LockstepError, match="open-webui"):
@@ -147,32 +125,8 @@ def test_free_text_and_paths_keep_their_percent_signs() -> None:
         free_text("goes on \\")
 
 
-def test_a_command_line_breaks_before_each_flag() -> None:
-    argv = ("docker", "run", "--rm", "--env", "A=b", "image@sha256:0", "serve", "-x", "-1")
-    assert split_before_flags(argv, "image@sha256:0") == [
-        ["docker", "run"],
-        ["--rm"],
-        ["--env", "A=b"],
-        ["image@sha256:0", "serve"],
-        ["-x", "-1"],
-    ]
-
-
 def test_a_missing_template_value_is_one_clear_error() -> None:
     with pytest.raises(LockstepError) as error:
         render_template("scripts/alias.sh.j2", name="qwen")
     assert "templates/scripts/alias.sh.j2: a template value is missing" in str(error.value)
     assert "switch" in str(error.value)
-
-
-def test_a_cap_of_the_clock_is_a_unit_whose_stop_lifts_it() -> None:
-    settings = Settings(name="spark1", models={})
-    path = "/etc/systemd/system/lockstep-gpu-cap.service"
-    assert path not in [file.path for file in watch_units(HostPlan("spark1", settings, ()), ())]
-    capped_plan = HostPlan("spark1", replace(settings, gpu=Gpu(max_clock_mhz=2100)), ())
-    (file,) = (file for file in watch_units(capped_plan, ()) if file.path == path)
-    assert "\nExecStart=/usr/bin/nvidia-smi -lgc 0,2100\n" in file.text
-    assert "\nExecStop=/usr/bin/nvidia-smi -rgc\n" in file.text
-    # Shown as up after its work is done, and at each boot.
-    assert "\nRemainAfterExit=yes\n" in file.text
-    assert "\nWantedBy=multi-user.target\n" in file.text

@@ -22,40 +22,19 @@ def backup_host(**backup: Any) -> DesiredState:
     return DesiredState(plan, pins_for(plan))
 
 
-def test_a_host_has_them_where_the_inventory_asks_for_them() -> None:
-    assert "lockstep-backup.service" not in backup_host().unit_files
-    assert "restic" not in backup_host().packages
-    desired_state = backup_host(enabled=True)
-    assert "lockstep-backup.timer" in desired_state.timers
-    assert "restic" in desired_state.packages
-
-
-def test_each_host_has_a_folder_of_its_own() -> None:
-    desired_state = backup_host(enabled=True, to=("/mnt/nas",))
-    (text,) = [
-        file.text for file in desired_state.all_files if file.path == "/etc/lockstep/backup.json"
-    ]
-    assert json.loads(text)["to"] == ["/mnt/nas/spark1"]
-
-
-def test_a_password_by_command_comes_with_the_deploy() -> None:
-    desired_state = backup_host(enabled=True, password={"command": ("pass", "backup")})
-    (given_secret,) = [
-        secret for secret in desired_state.uploaded_secrets if secret.path == PASSWORD
-    ]
-    assert given_secret.mode == "0600"
-
-
-def test_systemd_takes_the_time(tmp_path: Path) -> None:
-    desired_state = backup_host(enabled=True, hour=4)
-    units = {
-        managed_file.path.rpartition("/")[2]: managed_file.text
-        for managed_file in desired_state.all_files
-        if "lockstep-backup." in managed_file.path
-    }
-    assert "OnCalendar=*-*-* 04:00:00" in units["lockstep-backup.timer"]
-    files = write_files(tmp_path, units)
-    result = run(["systemd-analyze", "verify", *files])
+def test_a_host_has_them_where_the_inventory_asks_for_them(tmp_path: Path) -> None:
+    bare = backup_host()
+    assert "lockstep-backup.service" not in bare.unit_files and "restic" not in bare.packages
+    password = {"command": ("pass", "backup")}
+    first = backup_host(enabled=True, hour=4, to=("/mnt/nas",), password=password)
+    assert "lockstep-backup.timer" in first.timers and "restic" in first.packages
+    # A password by command comes with the deploy.
+    assert [file.mode for file in first.uploaded_secrets if file.path == PASSWORD] == ["0600"]
+    texts = {file.path.rpartition("/")[2]: file.text for file in first.all_files}
+    assert json.loads(texts["backup.json"])["to"] == ["/mnt/nas/spark1"], "a folder of its own"
+    assert "OnCalendar=*-*-* 04:00:00" in texts["lockstep-backup.timer"]
+    units = {name: text for name, text in texts.items() if name.startswith("lockstep-backup.")}
+    result = run(["systemd-analyze", "verify", *write_files(tmp_path, units)])
     assert "lockstep-backup" not in result.stderr, result.stderr
 
 

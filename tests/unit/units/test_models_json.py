@@ -11,10 +11,10 @@ from example import HOSTS, bound_models, pins
 from example import rendered_files as of_example
 from pair import rank_files as of_pair
 
-from lockstep.inventory.settings import MemoryMinimum
+from lockstep.inventory.settings import MemoryMinimum, Settings
 from lockstep.onhost.core import config
 from lockstep.onhost.core.schema import values_of
-from lockstep.units.model_variants import variants
+from lockstep.units.model_variants import Variant, variants
 from lockstep.units.models_json import MODELS, host_configuration, models_file
 
 TEXTS = [
@@ -65,53 +65,37 @@ def test_what_a_model_may_be_asked_is_told_by_its_command_line(tmp_path: Path) -
     assert all(model.tools and model.sense == "answers" for model in models.values())
 
 
+def known_qwen(host: Settings, share: float, **minimum: float) -> tuple[Variant, config.Model]:
+    """A variant of qwen with this share, and what its host knows of it."""
+    model = next(item for item in bound_models(host) if item.name == "qwen")
+    overrides = {"gpu_memory_utilization": share}
+    data = replace(model.data, memory_minimum=MemoryMinimum(**minimum), overrides=overrides)
+    models = (replace(model, data=data),)
+    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
+    return variant, host_configuration(host, [variant]).models["qwen"]
+
+
 @pytest.mark.parametrize(
-    ("share", "minimum_settings", "minimums"),
+    ("expected_gib", "share", "settings", "minimums"),
     [
-        (0.5, {}, (8.0, 4.0)),
+        (115.0, 0.5, {}, (8.0, 4.0)),
         # Half of what the least of Sparks has at rest, 119.56 - 5.7 - 1.2 GiB, less what it holds.
-        (0.8, {}, (6.7, 4.0)),
+        (115.0, 0.8, {}, (6.7, 4.0)),
         # Not below what earlyoom would end it at.
-        (0.85, {}, (4.0, 4.0)),
-        (0.85, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+        (115.0, 0.85, {}, (4.0, 4.0)),
+        (115.0, 0.85, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+        # A Spark of 64 GB has its own.
+        (58.0, 0.56, {}, (7.9, 4.0)),
     ],
 )
 def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
-    share: float, minimum_settings: dict[str, float], minimums: tuple[float, float]
+    expected_gib: float, share: float, settings: dict[str, float], minimums: tuple[float, float]
 ) -> None:
-    host = HOSTS["spark"]
-    model = next(bound_model for bound_model in bound_models(host) if bound_model.name == "qwen")
-    data = replace(
-        model.data,
-        memory_minimum=MemoryMinimum(**minimum_settings),
-        overrides={"gpu_memory_utilization": share},
-    )
-    models = (replace(model, data=data),)
-    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    known_model = host_configuration(host, [variant]).models["qwen"]
-    assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
-        minimums, abs=0.01
-    )
-    assert known_model.memory_need == variant.served_model.memory_need, (
-        "the gate counts with the minimum, as the plan does"
-    )
-    assert known_model.memory_need.minimum_gib == max(
-        known_model.minimum_loading_gib, known_model.minimum_serving_gib
-    )
-
-
-@pytest.mark.parametrize(("expected_gib", "minimums"), [(115.0, (8.0, 4.0)), (58.0, (7.9, 4.0))])
-def test_a_spark_of_64_gb_has_its_own_minimums(
-    expected_gib: float, minimums: tuple[float, float]
-) -> None:
-    host = replace(
-        HOSTS["spark"], expected=replace(HOSTS["spark"].expected, memory_gib=expected_gib)
-    )
-    models = tuple(bound_model for bound_model in bound_models(host) if bound_model.name == "qwen")
-    data = replace(models[0].data, overrides={"gpu_memory_utilization": 0.56})
-    models = (replace(models[0], data=data),)
-    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    known_model = host_configuration(host, [variant]).models["qwen"]
-    assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
-        minimums, abs=0.05
-    )
+    spark = HOSTS["spark"]
+    host = replace(spark, expected=replace(spark.expected, memory_gib=expected_gib))
+    variant, model = known_qwen(host, share, **settings)
+    found_minimums = (model.minimum_loading_gib, model.minimum_serving_gib)
+    assert found_minimums == pytest.approx(minimums, abs=0.05)
+    # The gate counts with the minimum, as the plan does.
+    assert model.memory_need == variant.served_model.memory_need
+    assert model.memory_need.minimum_gib == max(found_minimums)

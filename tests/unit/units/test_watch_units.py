@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pair
 import pytest
 from a_spark import pins_for, spark
 
@@ -42,18 +41,3 @@ def test_it_begins_at_a_boot_and_need_not_run_before() -> None:
         ("boot", "yes"),
         ("restart key", ""),
     }
-
-
-def test_a_member_of_a_cluster_waits_for_its_agent_and_may_ask_the_others() -> None:
-    lines = pair.rank_files(0)[PATH].text.splitlines()
-    assert "After=network-online.target docker.service lockstep-cluster.service" in lines
-    allowed_addresses = [
-        line.partition("=")[2] for line in lines if line.startswith("IPAddressAllow=")
-    ]
-    assert allowed_addresses == [
-        "localhost",
-        "10.77.0.11",
-        "10.77.1.11",
-        "10.77.0.12",
-        "10.77.1.12",
-    ]
