@@ -40,9 +40,7 @@ class First:
 @pytest.fixture(scope="session")
 def first(repository: Path) -> First:
     site = Site(repository, {})
-    result = site.deploy()
-    assert result.returncode == 0, result.stdout + result.stderr
-    return First(site, result)
+    return First(site, site.deploy())
 
 
 @pytest.fixture

@@ -1,15 +1,18 @@
-"""The findings that a deploy shows before it touches a host, and the findings that end it."""
+"""The findings that a deploy shows before it touches a host, and what its end says of a command."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from a_host import Host, deploying
+from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep.core.findings import Finding
 from lockstep.lock.pins import ImagePin, Pins
-from lockstep.tasks.run import run_state
+from lockstep.tasks.run import remote_commands, run_report, run_state
 
 WARNING = Finding("cdi-stale", "warning", "spark-1", "made for another driver", "Make it anew.")
 
@@ -21,14 +24,14 @@ def log_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_a_warning_that_no_other_command_shows_is_shown_whole(log_lines: list[str]) -> None:
+def test_a_warning_is_shown_whole_or_in_one_line_where_the_plan_shows_it_too(
+    log_lines: list[str],
+) -> None:
     run_state._show_findings_or_refuse([WARNING], [], "preflight")
     assert "made for another driver" in log_lines[0] and "Make it anew." in log_lines[0]
-
-
-def test_a_warning_that_the_plan_shows_too_is_one_line(log_lines: list[str]) -> None:
     run_state._show_findings_or_refuse([WARNING], [], "the plan", shown_by="lockstep plan")
-    assert log_lines == ["--> 1 warning(s) by the plan (`lockstep plan` shows them): cdi-stale"]
+    line = "--> 1 warning(s) by the plan (`lockstep plan` shows them): cdi-stale"
+    assert log_lines[1:] == [line]
 
 
 def test_what_the_new_lock_alone_knows_ends_a_deploy_too(
@@ -47,3 +50,33 @@ def test_what_the_new_lock_alone_knows_ends_a_deploy_too(
         run_state, "_resolve_missing_pins", lambda plans, known_pins, path: known_pins
     )
     assert run_state._judge_and_complete_pins([], Pins(), Path("lock")) == Pins()
+
+
+LINES = """\
+lockstep gate: starting qwen
+lockstep failed: qwen FAILED after 40 s: exited with 1
+lockstep why:   ValueError: no such option
+lockstep news: warning: a source of apt fails
+lockstep gate: starting qwen-fallback
+loading weights
+test question
+lockstep answer: answered with 16 tokens
+lockstep took: check 0.1 s
+lockstep failed: qwen FAILED; its fallback qwen-fallback is hot""".splitlines()
+TEXTS = [line.removeprefix("lockstep ").partition(": ")[2] or line for line in LINES]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_news_and_the_reason_of_a_failed_start_are_kept(
+    is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host({}, name="streamed")
+    command_output = CommandOutput([OutputLine("stdout", line) for line in LINES])
+    monkeypatch.setattr(host, "run_shell_command", lambda *_, **__: (is_done, command_output))
+    monkeypatch.setattr(run_report, "_outcomes", {})
+    command: Any = remote_commands.transient_job_command("rollout", ["true"])
+    with deploying(host) as state:
+        command.send_to_host(state, host, {})
+    outcome = run_report.outcome_of_host("streamed")
+    assert outcome.news == ["streamed: warning: a source of apt fails"]
+    assert outcome.reason.splitlines() == ([] if is_done else [*TEXTS[1:3], *TEXTS[4:]])

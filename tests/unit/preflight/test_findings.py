@@ -83,8 +83,8 @@ def containers(*volumes: str, **by_name: Any) -> dict[str, Any]:
 
 
 def listener(port: int, unit: str = "docker.service", **facts: Any) -> dict[str, Any]:
-    held = {"process": "docker-proxy", "unit": f"/system.slice/{unit}", "ours": False}
-    return {"listeners": {str(port): {**held, **facts}}}
+    process = {"process": "docker-proxy", "unit": f"/system.slice/{unit}", "ours": False}
+    return {"listeners": {str(port): {**process, **facts}}}
 
 
 def driver(version: str | None) -> dict[str, Any]:
