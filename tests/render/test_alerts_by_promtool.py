@@ -72,8 +72,6 @@ def expect_alerts(
     ]
     every = 'count by (alertname, instance) (ALERTS{alertstate="firing", subject!=""})'
     test = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [
             {
                 "expr": every,
@@ -88,7 +86,16 @@ def expect_alerts(
             for name, alert in expected_alerts.items()
         ],
     }
-    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
+    run_test(folder, series, test)
+
+
+def run_test(folder: Path, series: Mapping[str, str], test: dict[str, Any]) -> None:
+    rows = [{"series": name, "values": values} for name, values in series.items()]
+    whole = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "15s",
+        "tests": [{"interval": "30s", "input_series": rows, **test}],
+    }
     files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
     result = tools.run(["promtool", "test", "rules", tools.write_files(folder, files)[1]])
     assert result.returncode == 0, result.stdout + result.stderr
@@ -103,13 +110,8 @@ def _alert(name: str, summary: str) -> dict[str, Any]:
         word = f"{{{{ $labels.{label} }}}}"
         labels |= {label: value} if word in rule["annotations"]["summary"] else {}
         description = description.replace(word, value)
-    return {
-        "exp_labels": labels,
-        "exp_annotations": {
-            "summary": f"{host}: {summary}",
-            "description": description,
-        },
-    }
+    annotations = {"summary": f"{host}: {summary}", "description": description}
+    return {"exp_labels": labels, "exp_annotations": annotations}
 
 
 # Alert → what is not well from the twentieth minute on, when it must fire, and what it says.
@@ -232,10 +234,6 @@ def test_an_alert_fires_for_its_cause_and_no_other_with_it(name: str, tmp_path: 
     expect_alerts(tmp_path, series, [minute], {name: summary})
 
 
-def test_an_hour_of_a_host_that_is_well_raises_none(tmp_path: Path) -> None:
-    expect_alerts(tmp_path, WELL, range(60), {})
-
-
 # What looks like a cause for a while, or is none.
 ORDINARY: dict[str, dict[str, str]] = {
     # The old model is gone at once; the new one loads for 20 minutes and is wanted when it is hot.
@@ -292,11 +290,10 @@ ORDINARY: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("situation", ORDINARY)
+@pytest.mark.parametrize("situation", ["a host that is well", *ORDINARY])
 def test_what_is_ordinary_raises_none(situation: str, tmp_path: Path) -> None:
-    expect_alerts(
-        tmp_path, WELL | ORDINARY[situation], [half_minute / 2 for half_minute in range(119)], {}
-    )
+    minutes = [half_minute / 2 for half_minute in range(119)]
+    expect_alerts(tmp_path, WELL | ORDINARY.get(situation, {}), minutes, {})
 
 
 def test_without_any_metric_the_host_says_that_it_is_blind(tmp_path: Path) -> None:
@@ -311,30 +308,16 @@ def test_a_job_keeps_alerts_back_while_the_writer_tells_of_it(job: str, tmp_path
         "lockstep_metrics_written_timestamp_seconds": "0+30x60 1800x59",
     }
     name = f"{job.title()}Running"
-    test = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "alert_rule_test": [
-            {
-                "eval_time": f"{minute}m",
-                "alertname": name,
-                "exp_alerts": [{"exp_labels": {"receiver": "nobody", "instance": "spark1"}}]
-                * fires,
-            }
-            for minute, fires in ((19, 0), (21, 1), (31, 1), (33, 0))
-        ],
-    }
-    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
-    files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
-    result = tools.run(["promtool", "test", "rules", tools.write_files(tmp_path, files)[1]])
-    assert result.returncode == 0, result.stdout + result.stderr
+    alert = {"exp_labels": {"receiver": "nobody", "instance": "spark1"}}
+    tests = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": [alert] * fires}
+        for minute, fires in ((19, 0), (21, 1), (31, 1), (33, 0))
+    ]
+    run_test(tmp_path, series, {"alert_rule_test": tests})
 
 
-def test_without_a_cap_nothing_is_judged_of_one() -> None:
+def test_without_a_cap_or_a_recorded_host_nothing_is_judged_of_one() -> None:
     assert "ClockCapLost" not in rules_text(spark().settings)
-
-
-def test_a_host_that_records_nobody_judges_itself_alone() -> None:
     assert "PeerSilent" not in rules_text(PLAN.settings)
 
 

@@ -84,14 +84,12 @@ def test_an_assertion_that_fails_is_a_violation_after_which_no_run_begins(
     assert [line["number"] for line in record_lines(file)] == [0, 1, 2, 3]
 
 
-def test_what_has_nothing_to_do_is_not_kept(tmp_path: Path) -> None:
+def test_what_has_nothing_to_do_is_not_kept_and_after_the_limit_no_run_begins(
+    tmp_path: Path,
+) -> None:
     throw("--record", str(tmp_path / "record"), "--nothing", "3")
     assert [line["number"] for line in record_lines(tmp_path / "record")] == [0, 1, 2]
-
-
-def test_after_the_limit_no_run_begins() -> None:
-    trial = runner.Trial(None, Throw, limit=1e-9)
-    assert list(trial.remaining([Throw(0)])) == []
+    assert list(runner.Trial(None, Throw, limit=1e-9).remaining([Throw(0)])) == []
 
 
 def test_a_run_that_is_made_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:

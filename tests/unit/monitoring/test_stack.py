@@ -73,9 +73,8 @@ def test_listeners_are_on_loopback_and_the_exporter_is_open_to_its_recorder() ->
         9093: ["127.0.0.1"],
         6666: ["10.77.0.1"],
     }
-    assert "ip saddr { 10.77.0.2/32 } tcp dport 9100 accept" in file_text(
-        first, Path(RULES).name
-    ) and "dport 9090" not in file_text(first, Path(RULES).name)
+    rules = file_text(first, Path(RULES).name)
+    assert "ip saddr { 10.77.0.2/32 } tcp dport 9100 accept" in rules and "dport 9090" not in rules
     (alone,) = hosts(ON)
     assert stack.listening(alone.plan)[9100] == ["127.0.0.1"]
     assert "9100" not in file_text(alone, Path(RULES).name)

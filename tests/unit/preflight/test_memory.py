@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -61,10 +62,8 @@ def test_a_spark_of_64_gb_is_judged_by_its_own_figures_and_what_is_said_to_set_i
 
 
 def test_a_spark_of_64_gb_that_nobody_expects_hears_what_to_say() -> None:
-    for gib, remedy in (
-        (61, '`expected = {"memory_gib": 58}`'),
-        (100, "Is something else holding memory"),
-    ):
+    remedies = {61: '`expected = {"memory_gib": 58}`', 100: "Is something else holding memory"}
+    for gib, remedy in remedies.items():
         every = findings(memory={"MemTotal": gib * GIB, "MemAvailable": 54 * GIB})
         [memory] = [item for item in every if item.code == "memory"]
         assert remedy in memory.remedy
@@ -95,11 +94,10 @@ def test_a_host_with_90_gib_hears_the_number_and_what_to_set_before_the_download
 def test_what_is_said_to_set_is_enough(available: float) -> None:
     models = {name: dict(data) for name, data in group_data.models.items()}
     for finding in memory_findings(available):
-        where = re.search(r"models\.([\w-]+)\.(\w+)` to", finding.remedy)
-        setting_pairs = re.findall(r'"(\w+)": ([\d.]+)', finding.remedy)
-        assert where and setting_pairs, finding.remedy
-        values = {key: float(value) if "." in value else int(value) for key, value in setting_pairs}
-        models[where[1]][where[2]] = {**models[where[1]].get(where[2], {}), **values}
+        match = re.search(r"models\.([\w-]+)\.(\w+)` to (\{[^}]+\})", finding.remedy)
+        assert match, finding.remedy
+        name, key, values = match.groups()
+        models[name][key] = {**models[name].get(key, {}), **json.loads(values)}
     assert memory_findings(available, spark(models=models)) == []
 
 

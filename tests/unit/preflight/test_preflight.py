@@ -105,10 +105,6 @@ FAULTS = {
         change("unknown_accounts", to=["me"]),
         "there is no account me, which `operators` or `docker_users` names",
     ),
-    "no-sysctl": (
-        change("unknown_sysctls", to={"vm.swapiness": "vm.swappiness"}),
-        "its kernel has no setting vm.swapiness, which `sysctls` names",
-    ),
     "clock": (change("time", to=NOW - 3600), "its clock differs by 3600 s from this one"),
 }
 
@@ -133,6 +129,8 @@ def test_an_unknown_kernel_setting_is_asked_for_and_named_with_the_nearest() -> 
     assert preflight.questions(plan, PINS)["sysctls"] == ["vm.swapiness"]
     facts = {**HEALTHY, "unknown_sysctls": {"vm.swapiness": "vm.swappiness", "net.none": ""}}
     finding, unlike = host_findings(facts, plan)
+    assert (finding.code, finding.severity) == ("no-sysctl", "error")
+    assert finding.message == "its kernel has no setting vm.swapiness, which `sysctls` names"
     assert finding.remedy.startswith(
         "Did you mean vm.swappiness? Correct `sysctls` of the inventory"
     )
@@ -260,25 +258,20 @@ def test_what_a_host_is_asked() -> None:
 
 
 def test_mirrors_are_what_must_be_reached() -> None:
+    mirror = "http://10.0.0.5:8002"
     plan = spark(
         sources={
             "hub": "http://10.0.0.5:8001",
-            "torch_index": "http://10.0.0.5:8002/simple",
-            "flashinfer_index": None,
-            "vllm_wheels": "http://10.0.0.5:8002/wheels",
-            "python_index": "http://10.0.0.5:8002/simple",
+            **{"torch_index": f"{mirror}/simple", "python_index": f"{mirror}/simple"},
+            **{"flashinfer_index": None, "vllm_wheels": f"{mirror}/wheels"},
             "git": {"https://github.com/": "git://10.0.0.5/"},
             "registries": {"docker.io": "10.0.0.5:5000", "ghcr.io": "mirror.example"},
             "plain_registries": ("10.0.0.5:5000",),
         }
     )
     assert list(preflight.addresses(plan)) == [
-        "http://10.0.0.5:8001",
-        "http://10.0.0.5:8002/simple",
-        "git://10.0.0.5/juliendenize/vllm.git",
-        "http://10.0.0.5:8002/wheels",
-        "https://mirror.example/",
-        "http://10.0.0.5:5000/",
+        *("http://10.0.0.5:8001", f"{mirror}/simple", "git://10.0.0.5/juliendenize/vllm.git"),
+        *(f"{mirror}/wheels", "https://mirror.example/", "http://10.0.0.5:5000/"),
     ]
 
 
@@ -328,16 +321,12 @@ def test_the_codes_that_an_inventory_may_name_are_those_of_findings() -> None:
     files += [folder / "cli/recipe/__init__.py", *folder.glob("fit/*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     code_matches = re.findall(r'(?:\b[Ff]inding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
-    known_codes = {code for is_formatted, code in code_matches if not is_formatted} | {
-        "engine-kernel",
-        "eagle-on-moving-tag",
-    }
-    known_codes |= {
-        f"{code}-{end}" for code in ("licence", "draft-licence") for end in ("refused", "unknown")
-    }
-    assert {code for is_formatted, code in code_matches if is_formatted} == {
-        *("{code}-refused", "{code}-unknown", "{method}-on-moving-tag")
-    }
+    known_codes = {code for is_formatted, code in code_matches if not is_formatted}
+    known_codes |= {"engine-kernel", "eagle-on-moving-tag"}
+    licences = ("licence", "draft-licence")
+    known_codes |= {f"{code}-{end}" for code in licences for end in ("refused", "unknown")}
+    families = {code for is_formatted, code in code_matches if is_formatted}
+    assert families == {"{code}-refused", "{code}-unknown", "{method}-on-moving-tag"}
     assert (known_codes, FATAL - CODES) == (set(CODES), set())
 
 

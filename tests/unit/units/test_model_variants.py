@@ -165,11 +165,8 @@ def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
     alike = replace(MODEL, fallback="spare", overrides={"gpu_memory_utilization": 0.3})
     main, spare = make_variants(settings(model=alike), main=CONTAINER, spare=RECIPE)
     assert "0.3" in main.argv and "0.3" in spare.argv
-    assert {
-        model.image_of(recipe)
-        for model in bound_models(data, main=text, spare=RECIPE)
-        for recipe in model.recipes
-    } == {image, None}
+    (model,) = bound_models(data, main=text, spare=RECIPE)
+    assert {model.image_of(recipe) for recipe in model.recipes} == {image, None}
 
 
 @pytest.mark.parametrize(
@@ -224,10 +221,8 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
         assert other_environment[name].startswith(f"{home}/222222222222")
     assert own_environment["HF_MODULES_CACHE"] == other_environment["HF_MODULES_CACHE"]
     # Whatever compiles keeps it where it is kept: the driver's own default is a container's HOME.
-    caches = {
-        name: place for name, place in own_environment.items() if "CACHE" in name and "/" in place
-    }
-    assert all(place.startswith(f"{home}/") for place in caches.values()), caches
+    caches = [own_environment[name] for name in own_environment if "CACHE" in name]
+    assert all(place.startswith(f"{home}/") for place in caches if "/" in place), caches
     # The tree of a venv has its compiled Python beside it; a container's goes with the container.
     python_places = {"/cache/111111111111/python"} if text is CONTAINER else {None}
     assert {own_environment.get("PYTHONPYCACHEPREFIX")} == python_places

@@ -118,22 +118,19 @@ def hello() -> dict[str, Any]:
     return {"content": "Hello, this is a model."}
 
 
-def test_one_good_answer_among_bad_ones_is_a_score() -> None:
+def test_one_good_answer_among_bad_ones_is_a_score_and_none_is_a_broken_ruler() -> None:
     def ring_answer(question: dict[str, Any]) -> dict[str, Any]:
         return reference(question) if "class `Ring(size)`" in text_of(question) else hello()
 
     suite = measure_suite("coding", answer=ring_answer)
-    assert suite.verdict == "measured"
-    assert suite.summary["full_passed"] == 1
+    assert (suite.verdict, suite.summary["full_passed"]) == ("measured", 1)
     slots = suite.summary["by_exercise"]["slots"]
     assert slots == {"passed": 0, "cases": 8, "why": "no code block in the answer"}
 
+    def refusal(question: dict[str, Any]) -> dict[str, Any]:
+        return {"content": f"No. {zlib.crc32(text_of(question).encode())}"}
 
-def test_zero_of_all_exercises_is_a_broken_ruler_and_not_a_score() -> None:
-    suite = measure_suite(
-        "coding",
-        answer=lambda question: {"content": f"No. {zlib.crc32(text_of(question).encode())}"},
-    )
+    suite = measure_suite("coding", answer=refusal)
     assert (suite.verdict, suite.summary) == ("suspect", {})
     assert next(check.detail for check in suite.checks if check.name == "zero").startswith("0 of")
 
@@ -178,22 +175,21 @@ def caller(question: dict[str, Any]) -> dict[str, Any]:
     return hello()
 
 
-def test_ten_valid_calls_are_ten_and_two_messages_in_a_row_are_answered() -> None:
+def test_ten_valid_calls_are_ten_and_one_that_is_not_valid_is_counted_with_its_reason() -> None:
     suite = measure_suite("tools", answer=caller)
     assert suite.verdict == "measured", suite.checks
     assert (suite.summary["valid"], suite.summary["calls"]) == (10, 10)
+    # Two messages in a row are answered.
     assert suite.summary["two_user_messages"] == {"engine": 200}
 
-
-def test_a_call_that_is_not_valid_is_counted_with_its_reason() -> None:
     def one_wrong(question: dict[str, Any]) -> dict[str, Any]:
         if "Make mistral hot" in text_of(question):
             return call("switch_model", {"model": "gpt", "wait": True})
         return caller(question)
 
-    suite = measure_suite("tools", answer=one_wrong)
-    assert suite.summary["valid"] == 9
-    assert list(suite.summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
+    summary = measure_suite("tools", answer=one_wrong).summary
+    assert summary["valid"] == 9
+    assert list(summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
 
 
 GOOD = {"path": "x", "first_line": 1, "last_line": 2}
@@ -223,9 +219,8 @@ def test_why_a_call_is_not_valid(answer: dict[str, Any], why: str) -> None:
 def picture_answer(question: dict[str, Any]) -> dict[str, Any]:
     if isinstance(question["messages"][0]["content"], str):
         return hello()
-    return {
-        "content": '```json\n{"texts": ["LOCKSTEP", "File Edit View"], "shapes": ["red disc"]}```'
-    }
+    contents = {"texts": ["LOCKSTEP", "File Edit View"], "shapes": ["red disc"]}
+    return {"content": f"```json\n{json.dumps(contents)}```"}
 
 
 def test_what_was_read_and_what_was_invented() -> None:
@@ -237,9 +232,7 @@ def test_what_was_read_and_what_was_invented() -> None:
     # The menu bar of article 001.
     assert (summary["invented"], summary["invented_what"]) == (3, "EDIT, FILE, VIEW")
     assert "blue square" in summary["missed"] and "READY" in summary["missed"]
-
-
-def test_reading_without_a_vision_tower_is_suspect() -> None:
+    # Reading without a vision tower is suspect.
     suite = measure_suite("vision", answer=picture_answer, vision_tensors=0)
     assert (suite.verdict, suite.summary) == ("suspect", {})
 
@@ -247,10 +240,7 @@ def test_reading_without_a_vision_tower_is_suspect() -> None:
 def test_the_picture_is_a_png_that_holds_what_it_says() -> None:
     picture = draw()
     assert picture.png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert (int.from_bytes(picture.png[16:20]), int.from_bytes(picture.png[20:24])) == (
-        WIDTH,
-        HEIGHT,
-    )
+    assert picture.png[16:24] == WIDTH.to_bytes(4) + HEIGHT.to_bytes(4)
     assert picture.texts != draw().texts
     contents = {"texts": picture.texts, "shapes": picture.shapes}
     score = read(picture, BenchSample("x", text=json.dumps(contents)))
