@@ -50,5 +50,5 @@ def whole(first: First) -> Any:
 
 
 @pytest.fixture
-def converged_site(repository: Path, whole: Any) -> Site:
+def site(repository: Path, whole: Any) -> Site:
     return Site(repository, whole)

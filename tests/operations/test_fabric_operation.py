@@ -131,9 +131,7 @@ def firewall_commands(host: Host) -> list[Any]:
     # A seal is another one in each process, and these must agree about names.
     ids=range(6),
 )
-def test_what_is_missing_is_brought_about(
-    table: str | None, unit: dict[str, Any], expected_commands: list[str]
-) -> None:
+def test_what_is_missing_is_brought_about(table: Any, unit: Any, expected_commands: Any) -> None:
     host = reached_host(table, unit={**GOOD_UNIT, **unit})
     lines = [
         "a fresh login, then " * isinstance(command, firewall.KeepAfterLogin)

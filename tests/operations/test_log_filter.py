@@ -52,31 +52,31 @@ def test_a_first_deploy_names_each_step_that_changed_something_and_counts_its_pr
 
 @pytest.mark.slow
 def test_the_second_deploy_changes_nothing_asks_once_and_names_no_operation(
-    converged_site: Site, whole: Any
+    site: Site, whole: Any
 ) -> None:
-    result = converged_site.deploy()
-    assert converged_site.document["hosts"] == whole
-    assert [converged_site.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
+    result = site.deploy()
+    assert site.document["hosts"] == whole
+    assert [site.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
     assert operations(result) == []
     assert [name for name, *_ in rows(result, "Results")] == ["Operation", "Grand total"]
     assert len(result.stderr.splitlines()) <= 24
-    assert rows(converged_site.deploy("--dry"), "Detected changes") == [["None."]]
+    assert rows(site.deploy("--dry"), "Detected changes") == [["None."]]
     # Who asks for every line gets it.
-    result = converged_site.deploy("-v")
+    result = site.deploy("-v")
     assert len(operations(result)) > 30 and "No changes" in result.stderr
     assert len(rows(result, "Results")) == len(operations(result)) + 2
 
 
 @pytest.mark.slow
-def test_of_an_older_host_only_the_steps_that_differ_are_named(converged_site: Site) -> None:
-    outdate(converged_site, ONE)
+def test_of_an_older_host_only_the_steps_that_differ_are_named(site: Site) -> None:
+    outdate(site, ONE)
     restart = "Services | Restart hot models, one host at a time"
-    dry = converged_site.deploy("--dry")
+    dry = site.deploy("--dry")
     assert [name for name, *_ in rows(dry, "Detected changes")] == [
         *("Operation", restart, "Services | Write launchers and units"),
         "Services | Reload systemd, restart what is outdated",
     ]
-    result = converged_site.deploy()
+    result = site.deploy()
     assert operations(result) == [restart]
     lines = [line.strip() for line in result.stderr.splitlines()]
     # It stands above all that is done in it.

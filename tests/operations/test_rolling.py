@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +21,24 @@ MINIMUM = "/usr/bin/python3 /usr/local/lib/lockstep minimum"
 ROLLOUT = f"job rollout: /usr/bin/python3 /usr/local/lib/lockstep rollout go --gate -- {MINIMUM}"
 
 
-def test_hot_hosts_are_changed_one_after_another_in_the_inventorys_order(
-    converged_site: Site,
-) -> None:
+def test_hot_hosts_are_changed_one_after_another_in_the_inventorys_order(site: Site) -> None:
     for host in HOSTS:
-        outdate(converged_site, host)
-    converged_site.deploy()
+        outdate(site, host)
+    site.deploy()
     steps = [f"write {FILE}", "systemctl daemon-reload", ROLLOUT]
-    assert site_changes(converged_site) == [(host, step) for host in (ONE, TWO) for step in steps]
+    assert site_changes(site) == [(host, step) for host in (ONE, TWO) for step in steps]
     for host in HOSTS:
-        unit = converged_site.document["hosts"][host]["units"][UNIT]
+        unit = site.document["hosts"][host]["units"][UNIT]
         assert unit["restart_key"] == unit["wanted"] != OLD
 
 
-def test_where_the_first_fails_the_second_keeps_everything_that_it_has(
-    converged_site: Site,
-) -> None:
+def test_where_the_first_fails_the_second_keeps_everything_that_it_has(site: Site) -> None:
     for host in HOSTS:
-        outdate(converged_site, host)
-    earlier_host = copy.deepcopy(converged_site.document["hosts"][TWO])
-    result = converged_site.deploy(fails={ONE: {"job rollout": MESSAGE}}, exits=1)
-    assert converged_site.changes(TWO) == []
-    assert converged_site.document["hosts"][TWO] == earlier_host
+        outdate(site, host)
+    earlier_host = copy.deepcopy(site.document["hosts"][TWO])
+    result = site.deploy(fails={ONE: {"job rollout": MESSAGE}}, exits=1)
+    assert site.changes(TWO) == []
+    assert site.document["hosts"][TWO] == earlier_host
     assert result.stdout.endswith(
         f"FAILED  {ONE}: Services | Restart hot models, one host at a time\n"
         "        qwen: it does not start; returning to what there was\n"
@@ -52,13 +48,11 @@ def test_where_the_first_fails_the_second_keeps_everything_that_it_has(
     )
 
 
-def test_where_the_second_fails_the_end_says_which_host_has_which_generation(
-    converged_site: Site,
-) -> None:
+def test_where_the_second_fails_the_end_says_which_host_has_which_generation(site: Site) -> None:
     for host in HOSTS:
-        outdate(converged_site, host)
-        converged_site.document["hosts"][host]["generations"][-1]["digest"] = OLD
-    result = converged_site.deploy(fails={TWO: {"job rollout": MESSAGE}}, exits=1)
+        outdate(site, host)
+        site.document["hosts"][host]["generations"][-1]["digest"] = OLD
+    result = site.deploy(fails={TWO: {"job rollout": MESSAGE}}, exits=1)
     assert result.stdout.endswith(
         f"Done on: {ONE}\n"
         f"The hosts differ now. The new generation is on: {ONE}. It is not, or not\n"
@@ -66,81 +60,77 @@ def test_where_the_second_fails_the_end_says_which_host_has_which_generation(
         "To make them equal, go on where this run ended:\n"
         "  pyinfra inventories/site.py deploy.py\n"
     )
-    converged_site.deploy()
+    site.deploy()
 
 
-def test_a_deploy_that_fails_behind_the_units_leaves_the_host_as_it_was_before(
-    converged_site: Site,
-) -> None:
-    outdate(converged_site, ONE)
-    state = converged_site.document["hosts"][ONE]
+def test_a_deploy_that_fails_behind_the_units_leaves_the_host_as_it_was_before(site: Site) -> None:
+    outdate(site, ONE)
+    state = site.document["hosts"][ONE]
     state["generations"][-1]["digest"] = OLD
     script = "/data/scripts/llm/switch.sh"
     state["files"][script]["text"] += "# older\n"
     earlier_host = copy.deepcopy(state)
-    converged_site.deploy(fails={ONE: {f"write {script}": "planted"}}, exits=1)
-    assert ROLLOUT in converged_site.changes(ONE), "its model ran with the new files"
-    assert converged_site.changes(ONE)[-1] == "return"
-    assert converged_site.document["hosts"][ONE] == earlier_host
-    assert converged_site.document["said"][ONE][-1].startswith("ended failed at Switch")
-    converged_site.deploy()
-    state = converged_site.document["hosts"][ONE]
+    site.deploy(fails={ONE: {f"write {script}": "planted"}}, exits=1)
+    assert ROLLOUT in site.changes(ONE), "its model ran with the new files"
+    assert site.changes(ONE)[-1] == "return"
+    assert site.document["hosts"][ONE] == earlier_host
+    assert site.document["said"][ONE][-1].startswith("ended failed at Switch")
+    site.deploy()
+    state = site.document["hosts"][ONE]
     assert state["generations"][-1]["digest"] != OLD and "begun" not in state
-    converged_site.deploy()
-    assert converged_site.changes(ONE) == []
+    site.deploy()
+    assert site.changes(ONE) == []
 
 
-def test_a_host_without_a_hot_model_comes_after_those_with_one(converged_site: Site) -> None:
-    outdate(converged_site, ONE, hot=False)
-    outdate(converged_site, TWO)
-    converged_site.deploy()
-    assert [host for host, _ in site_changes(converged_site)] == [TWO] * 3 + [ONE] * 2
+def test_a_host_without_a_hot_model_comes_after_those_with_one(site: Site) -> None:
+    outdate(site, ONE, hot=False)
+    outdate(site, TWO)
+    site.deploy()
+    assert [host for host, _ in site_changes(site)] == [TWO] * 3 + [ONE] * 2
 
 
-def test_a_generation_that_failed_is_given_to_no_cold_host_either(converged_site: Site) -> None:
-    outdate(converged_site, ONE, hot=False)
-    outdate(converged_site, TWO)
-    converged_site.deploy(fails={TWO: {"job rollout": MESSAGE}}, exits=1)
-    assert converged_site.changes(ONE) == []
-    assert f"Held back: {ONE}, where no model runs, as before" in converged_site.output
+def test_a_generation_that_failed_is_given_to_no_cold_host_either(site: Site) -> None:
+    outdate(site, ONE, hot=False)
+    outdate(site, TWO)
+    site.deploy(fails={TWO: {"job rollout": MESSAGE}}, exits=1)
+    assert site.changes(ONE) == []
+    assert f"Held back: {ONE}, where no model runs, as before" in site.output
 
 
-def test_what_restarts_nothing_is_done_on_all_hosts_by_the_same_operations(
-    converged_site: Site,
-) -> None:
+def test_what_restarts_nothing_is_done_on_all_hosts_by_the_same_operations(site: Site) -> None:
     for host in HOSTS:
-        outdate(converged_site, host, hot=False)
-    converged_site.deploy()
+        outdate(site, host, hot=False)
+    site.deploy()
     for host in HOSTS:
-        assert converged_site.changes(host) == [f"write {FILE}", "systemctl daemon-reload"]
+        assert site.changes(host) == [f"write {FILE}", "systemctl daemon-reload"]
 
 
-def test_a_hot_unit_that_no_model_names_any_more_is_ended_in_turn(converged_site: Site) -> None:
+def test_a_hot_unit_that_no_model_names_any_more_is_ended_in_turn(site: Site) -> None:
     path = "/etc/systemd/system/vllm-old.service"
     for host in HOSTS:
-        state = converged_site.document["hosts"][host]
+        state = site.document["hosts"][host]
         state["files"][path] = {**state["files"][FILE], "text": "# Generated by Lockstep\n"}
         hot = {"ActiveState": "active", "SubState": "running"}
         state["units"]["vllm-old.service"] = {**state["units"][UNIT], **hot}
-    converged_site.deploy()
+    site.deploy()
     steps = [
         *("systemctl daemon-reload", ROLLOUT, "note paths"),
         *("systemctl disable --now --quiet vllm-old.service", f"remove {path}"),
         "systemctl daemon-reload",
     ]
-    assert site_changes(converged_site) == [(host, step) for host in (ONE, TWO) for step in steps]
+    assert site_changes(site) == [(host, step) for host in (ONE, TWO) for step in steps]
 
 
 @pytest.fixture
-def site_with_minimum(converged_site: Site) -> Iterator[Site]:
+def site_with_minimum(site: Site) -> Iterator[Site]:
     """Group data demands that qwen stays as fast as it was."""
-    data = converged_site.repository / "group_data/site.py"
+    data = site.repository / "group_data/site.py"
     data.write_text(
         "from group_data import all as every\n"
         '_qwen = {**every.models["qwen"], "minimum": {"decode_tok_s": 60, "not_below": "90 %"}}\n'
         'models = {**every.models, "qwen": _qwen}\n'
     )
-    yield converged_site
+    yield site
     data.unlink()
 
 
@@ -163,14 +153,14 @@ def test_with_a_minimum_the_old_engine_is_measured_and_the_new_one_must_pass(
     assert [line for line in site_with_minimum.changes(TWO) if " minimum" in line] == []
 
 
-def test_a_dry_run_says_what_would_be_restarted_in_which_order(converged_site: Site) -> None:
+def test_a_dry_run_says_what_would_be_restarted_in_which_order(site: Site) -> None:
     for host in reversed(HOSTS):
-        outdate(converged_site, host)
-    earlier_hosts = copy.deepcopy(converged_site.document["hosts"])
+        outdate(site, host)
+    earlier_hosts = copy.deepcopy(site.document["hosts"])
     # Where nothing is done, options may leave no host its turn.
-    result = converged_site.deploy("--dry", "--serial", "--parallel", "1")
-    assert site_changes(converged_site) == []
-    assert converged_site.document["hosts"] == earlier_hosts
+    result = site.deploy("--dry", "--serial", "--parallel", "1")
+    assert site_changes(site) == []
+    assert site.document["hosts"] == earlier_hosts
     assert result.stdout.endswith(
         "Hot models that would be restarted, each host once the one before it serves:\n"
         f"1. {ONE}: {UNIT}\n2. {TWO}: {UNIT}\n"
@@ -182,28 +172,24 @@ def test_a_dry_run_says_what_would_be_restarted_in_which_order(converged_site: S
     [("--serial",), ("--no-wait",), ("--parallel=1",), ("--data", "_serial=1")],
     ids=" ".join,
 )
-def test_options_that_leave_no_host_its_turn_are_refused(
-    converged_site: Site, options: Sequence[str]
-) -> None:
-    converged_site.deploy(*options, exits=1)
-    assert "cannot be used: the deploy itself says" in converged_site.output
-    assert site_changes(converged_site) == []
+def test_options_that_leave_no_host_its_turn_are_refused(site: Site, options: Any) -> None:
+    site.deploy(*options, exits=1)
+    assert "cannot be used: the deploy itself says" in site.output
+    assert site_changes(site) == []
 
 
-def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(converged_site: Site) -> None:
+def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(site: Site) -> None:
     for host in HOSTS:
-        plan_restart_of_docker(converged_site, host)
-    converged_site.deploy(fails={TWO: {"job docker-restarted": "it does not start"}}, exits=1)
+        plan_restart_of_docker(site, host)
+    site.deploy(fails={TWO: {"job docker-restarted": "it does not start"}}, exits=1)
     steps = [
         "systemctl daemon-reload",
         "systemctl reset-failed docker.service",
         "timeout --verbose 300 systemctl restart docker.service",
         f"job docker-restarted: systemctl start {UNIT}",
     ]
-    assert site_changes(converged_site) == [(ONE, step) for step in steps] + [
-        (TWO, s) for s in steps[:3]
-    ]
-    assert f"Done on: {ONE}" in converged_site.output
+    assert site_changes(site) == [(ONE, step) for step in steps] + [(TWO, s) for s in steps[:3]]
+    assert f"Done on: {ONE}" in site.output
 
 
 SYSTEMD = "/etc/systemd/system/"
@@ -273,9 +259,7 @@ def test_where_none_fails_all_are_told_so_and_nothing_is_kept(older_sites: dict[
     assert [line for name in site.document["hosts"] for line in site.changes(name)] == []
 
 
-def test_a_host_that_cannot_be_asked_ends_the_run_before_any_change(
-    older_sites: dict[int, Site],
-) -> None:
+def test_a_host_that_cannot_be_asked_ends_the_run_before_any_change(older_sites: Any) -> None:
     site = older_sites[2].again()
     first, second = site.document["hosts"]
     site.deploy(fails={second: {"preflight": "python3: not found"}}, exits=1)

@@ -113,9 +113,7 @@ RELOAD = ["systemctl daemon-reload"]
         (unit(NeedDaemonReload="yes", restart_key="0"), RELOAD + RESTART),
     ],
 )
-def test_a_restart_that_is_due_is_read_from_the_unit(
-    state: dict[str, Any], commands: list[str]
-) -> None:
+def test_a_restart_that_is_due_is_read_from_the_unit(state: Any, commands: Any) -> None:
     actions, host = in_force("services", {"vllm.service": state})
     assert actions == commands
     assert host.log_messages == (["restart vllm.service"] if RESTART[0] in commands else [])

@@ -41,7 +41,7 @@ def test_the_run_ends_with_what_runs_where(first: Any) -> None:
 
 
 def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
-    repository: Path, converged_site: Site
+    repository: Path, site: Site
 ) -> None:
     lock = repository / "site.lock.yaml"
     pins = lockfile.load(lock)
@@ -54,19 +54,19 @@ def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
     try:
         # One host alone is not all of them, and a look is no deploy.
         for options in (("--limit", HOSTS[0]), ("--dry",)):
-            converged_site.deploy(*options)
+            site.deploy(*options)
             assert lockfile.load(lockfile.deployed_path(lock)) == pins
             assert not lockfile.previous_path(lock).exists()
-        converged_site.deploy()
+        site.deploy()
         assert lockfile.load(lockfile.deployed_path(lock)) == newer
         assert lockfile.load(lockfile.previous_path(lock)) == pins
     finally:
         lockfile.save(lock, pins)
-        converged_site.deploy()
+        site.deploy()
 
 
-def test_with_json_standard_output_is_the_document_alone(converged_site: Site) -> None:
-    result = converged_site.deploy("--json")
+def test_with_json_standard_output_is_the_document_alone(site: Site) -> None:
+    result = site.deploy("--json")
     assert json.loads(result.stdout)["plan"]
     assert "hot now" in result.stderr
 
@@ -207,16 +207,16 @@ def test_what_a_killed_deploy_left_open_is_ended(wiped_site: Site) -> None:
     assert places[0] > 0 > places[1]
 
 
-def test_one_task_runs_alone(converged_site: Site) -> None:
-    units = converged_site.document["hosts"][HOSTS[0]]["units"]
+def test_one_task_runs_alone(site: Site) -> None:
+    units = site.document["hosts"][HOSTS[0]]["units"]
     units["open-webui.service"]["ActiveState"] = "failed"
-    converged_site.deploy(task="lockstep.tasks.webui.webui")
+    site.deploy(task="lockstep.tasks.webui.webui")
     start = f"job start-open-webui: {PROGRAM} start open-webui.service"
-    assert converged_site.changes(HOSTS[0]) == [start]
+    assert site.changes(HOSTS[0]) == [start]
 
 
 def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
-    wiped_site: Site, converged_site: Site
+    wiped_site: Site, site: Site
 ) -> None:
     wiped_site.deploy(fails={HOSTS[1]: {"sysctl": "no"}}, exits=1)
     good, bad = (wiped_site.document["said"][host] for host in HOSTS)
@@ -224,11 +224,11 @@ def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
     assert good[-1] == "ended done" and len(good) == len(set(good)) > 10
     assert bad[-1] == "ended failed at Base | Write folders, programs and settings"
     for options, said_text in ((("--dry",), []), ((), ["ended done"])):
-        converged_site.deploy(*options)
-        assert converged_site.document["said"] == dict.fromkeys(HOSTS, said_text)
+        site.deploy(*options)
+        assert site.document["said"] == dict.fromkeys(HOSTS, said_text)
 
 
-def test_what_a_host_said_beside_another_deploy_is_asked_again(converged_site: Site) -> None:
-    converged_site.deploy(fails={HOSTS[0]: {"waited": {"packages": [], "units": {}}}})
-    assert converged_site.changes(HOSTS[0]) == []
-    assert [converged_site.commands(host).count("? all") for host in HOSTS] == [2, 1]
+def test_what_a_host_said_beside_another_deploy_is_asked_again(site: Site) -> None:
+    site.deploy(fails={HOSTS[0]: {"waited": {"packages": [], "units": {}}}})
+    assert site.changes(HOSTS[0]) == []
+    assert [site.commands(host).count("? all") for host in HOSTS] == [2, 1]

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tools
@@ -49,9 +50,7 @@ def server() -> Iterator[tuple[int, Requests]]:
         thread.join()
 
 
-def test_apt_logs_in_at_the_archives_and_at_the_proxy(
-    tmp_path: Path, server: tuple[int, Requests]
-) -> None:
+def test_apt_logs_in_at_the_archives_and_at_the_proxy(tmp_path: Path, server: Any) -> None:
     port, requests = server
     address = f"127.0.0.1:{port}"
     lines = (

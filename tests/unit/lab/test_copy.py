@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -35,9 +36,7 @@ def labs(tmp_path: Path) -> tuple[Lab, Lab]:
     return first, second
 
 
-def test_it_is_down_and_its_hosts_keys_are_the_others_until_they_make_their_own(
-    labs: tuple[Lab, Lab],
-) -> None:
+def test_it_is_down_and_its_hosts_keys_are_the_others_until_they_make_their_own(labs: Any) -> None:
     first, second = labs
     copy.make(first, second)
     folder = second.host_folder(SPARK1)
@@ -50,9 +49,7 @@ def test_it_is_down_and_its_hosts_keys_are_the_others_until_they_make_their_own(
     assert disk.host_keys(second, SPARK1) == ["10.77.0.11,spark1 ssh-rsa BBBB"]
 
 
-def test_a_copy_of_a_copy_lies_on_both_until_it_is_wiped(
-    labs: tuple[Lab, Lab], tmp_path: Path
-) -> None:
+def test_a_copy_of_a_copy_lies_on_both_until_it_is_wiped(labs: Any, tmp_path: Path) -> None:
     first, second = labs
     third = Lab("third", tmp_path / "third", tmp_path / "cache")
     copy.make(first, second)

@@ -62,9 +62,7 @@ def test_the_same_seed_makes_the_same_runs(tmp_path: Path) -> None:
     assert first == second == [1, 5, 1, 3]
 
 
-def test_a_later_call_makes_the_missing_runs_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_later_call_makes_the_missing_runs_alone(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "record"
     throw("--record", str(file), "--throws", "2")
     assert throw("--record", str(file)) == 0

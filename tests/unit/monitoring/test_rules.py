@@ -25,9 +25,7 @@ _REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("alert", EVERY.values(), ids=EVERY)
-def test_a_rule_asks_for_metrics_and_labels_that_exist(
-    alert: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_rule_asks_for_metrics_and_labels_that_exist(alert: Any, tmp_path: Path) -> None:
     metrics = metric_names.queried_metrics(alert["expr"])
     assert metrics <= metric_names.published_metrics(tmp_path)
     named_labels = set(re.findall(r"\$labels\.(\w+)", "".join(alert["annotations"].values())))

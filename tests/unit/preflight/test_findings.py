@@ -205,10 +205,6 @@ FINDINGS: dict[str, tuple[HostPlan, dict[str, Any], str, str, str]] = {
         *(SPARK, driver("610.43.02"), "warning driver-version"),
         *("*610.43.02*it is of no branch that DGX OS has (580)*", "*"),
     ),
-    "a driver that is known and none of DGX OS": (
-        *(SPARK, driver("590.48.01"), "warning driver-version"),
-        *("*590.48.01*it is no driver of DGX OS*", "*"),
-    ),
     "parts of two drivers": (
         *(SPARK, {"gpu": {"fault": MISMATCH}}, "error driver"),
         *("*parts of a second driver*", "*Reboot. If it stays,*"),
@@ -304,9 +300,7 @@ ADOPTING = spark(adopt=("container open-webui", "volume open-webui"))
 HEALTHY: dict[str, tuple[HostPlan, dict[str, Any]]] = {
     "a CDI file for this driver": (SPARK, cdi(**{RUN: DRIVER})),
     "a CDI file that names no driver": (SPARK, cdi(**{RUN: ""})),
-    "an upgrade that is over": (SPARK, {"updates": {"once": {"done": True}}}),
     "an upgrade that is off": (SPARK, {"updates": {"once": {"done": False, "state": "masked"}}}),
-    "an earlyoom of DGX OS 7": (SPARK, {"earlyoom": "1.7-2"}),
     "an earlyoom of no known version": (SPARK, {"earlyoom": ""}),
     "an earlyoom that nobody asks for": (spark(packages=("jq",)), {"earlyoom": "1.8.2-1"}),
     "a kernel that nobody reported": (MEMBER, {"kernel": {"release": "7.1.0"}}),
@@ -315,7 +309,6 @@ HEALTHY: dict[str, tuple[HostPlan, dict[str, Any]]] = {
     ),
     "kexec handover that is off": (MEMBER, {"kernel": KEXEC_OFF}),
     "a driver that others serve with": (SPARK, driver("580.142")),
-    "the newest driver of DGX OS": (SPARK, driver("580.178.04")),
     "Wi-Fi where the addresses are the owner's": (MEMBER, {"fabric": {"wireless": "wlP9s9"}}),
     "no netplan where nobody needs it": (MEMBER, {"fabric": {"netplan": False}}),
     "a certificate for three weeks": (tls_plan(YOURS), {"tls": {"days": 21}}),

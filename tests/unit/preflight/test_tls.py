@@ -30,9 +30,7 @@ def plan(tls: object, *names: str) -> Any:
         (plan("tailscale", NAME, "10.0.0.5"), {"tailscale": [NAME]}),
     ],
 )
-def test_a_host_is_asked_for_what_is_wanted(
-    intended_host: Any, expected_question: dict[str, Any]
-) -> None:
+def test_a_host_is_asked_for_what_is_wanted(intended_host: Any, expected_question: Any) -> None:
     assert preflight.questions(intended_host, pins_for(intended_host))["tls"] == expected_question
 
 

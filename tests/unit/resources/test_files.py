@@ -42,9 +42,7 @@ def test_what_is_as_it_should_be_gives_no_change() -> None:
         (LINK, None),
     ],
 )
-def test_a_file_that_differs_in_anything_is_written(
-    have: dict[str, Any] | None, earlier_text: str | None
-) -> None:
+def test_a_file_that_differs_in_anything_is_written(have: Any, earlier_text: Any) -> None:
     assert file_changes([FILE], [], [], {"/etc/a": have}) == Changes(
         files=(FILE,), differences=(("/etc/a", earlier_text, "text\n"),)
     )
@@ -81,9 +79,7 @@ HELD = {
 
 
 @pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])
-def test_a_private_file_is_compared_by_a_keyed_hash_and_its_text_is_never_shown(
-    have: dict[str, Any] | None,
-) -> None:
+def test_a_private_file_is_compared_by_a_keyed_hash_and_its_text_is_never_shown(have: Any) -> None:
     file = {**HELD, "seal": seal(KEY, PRIVATE.text.encode())}
     assert not file_changes([PRIVATE], [], [], {PRIVATE.path: file})
     changes = file_changes([PRIVATE], [], [], {PRIVATE.path: have})

@@ -79,9 +79,7 @@ def test_switched_off_nothing_is_written_and_what_was_is_removed() -> None:
         ({"peers": ("10.0.0.5/24",)}, "firewall.peers[0] is not a network"),
     ],
 )
-def test_what_no_rule_could_say_is_refused_with_its_key(
-    firewall: dict[str, Any], message: str
-) -> None:
+def test_what_no_rule_could_say_is_refused_with_its_key(firewall: Any, message: str) -> None:
     with pytest.raises(InventoryError) as error:
         spark("site.py", firewall=firewall)
     assert message in str(error.value) and str(error.value).startswith("site.py: ")

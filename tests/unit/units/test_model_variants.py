@@ -89,6 +89,11 @@ def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
     assert lacks.identity != has.identity
 
 
+def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
+    variant = make_variant(main=RECIPE + "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n")
+    assert variant == replace(make_variant(), model=variant.model, recipe=variant.recipe)
+
+
 def test_sparkruns_names_are_what_this_start_knows() -> None:
     """The port is the inventory's; the model's folder is what a container sees too."""
     keys = ("model_path", "model_revision", "num_nodes", "node_rank", "node_host")
