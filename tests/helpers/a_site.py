@@ -47,7 +47,7 @@ def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int 
 class Site:
     """Sparks in memory; `document` holds their state and the commands that ran on them.
 
-    `output` is what the last deploy said, without the line breaks of the terminal.
+    `result` is the last deploy, `output` what it said without the terminal's line breaks.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Site:
         self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
         self.output = ""
+        self.result: subprocess.CompletedProcess[str]
         self._state = repository / "state.json"
         self._path = os.pathsep.join(map(str, (repository, Path(__file__).parent)))
 
@@ -111,6 +112,7 @@ class Site:
         assert result.returncode == exits, text
         assert "Traceback" not in text, text
         self.document, self.output = json.loads(self._state.read_text()), " ".join(text.split())
+        self.result = result
         return result
 
     def _prepare_hosts(self, changes: Mapping[str, Any]) -> dict[str, str]:

@@ -36,7 +36,7 @@ def rows(result: subprocess.CompletedProcess[str], table: str) -> list[list[str]
 
 @pytest.mark.slow
 def test_a_first_deploy_names_each_step_that_changed_something_and_counts_its_programs(
-    first: Any,
+    first: Site,
 ) -> None:
     text = first.result.stderr
     head, *changed_rows, total = rows(first.result, "Results")

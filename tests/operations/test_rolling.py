@@ -193,6 +193,7 @@ def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(site: Site) -
 
 
 SYSTEMD = "/etc/systemd/system/"
+RUNNING = {"ActiveState": "active", "SubState": "running"}
 OLDER = tuple(f"{name}.service" for name in ("vllm-qwen36", "lockstep-gateway", "open-webui"))
 WATCH = "/data/scripts/llm/switch.sh"
 # Each command that changes a host between its old and its new generation, but for the return.
@@ -208,15 +209,6 @@ STEPS = (
 )
 
 
-def outdate_whole(state: dict[str, Any]) -> None:
-    for name in OLDER:
-        unit, file = state["units"][name], state["files"][SYSTEMD + name]
-        file["text"] = file["text"].replace(unit["wanted"], OLD)
-        unit |= {"wanted": OLD, "restart_key": OLD, "ActiveState": "active", "SubState": "running"}
-    state["files"][WATCH]["text"] += "# older\n"
-    state["generations"][-1]["digest"] = OLD
-
-
 @pytest.fixture(scope="module")
 def older_sites(repository: Path) -> dict[int, Site]:
     """Number → older_sites just after a deploy, with files of an earlier one; qwen is hot."""
@@ -226,7 +218,12 @@ def older_sites(repository: Path) -> dict[int, Site]:
         sites[count] = Site(repository, {}, path)
         sites[count].deploy()
         for state in sites[count].document["hosts"].values():
-            outdate_whole(state)
+            for name in OLDER:
+                unit, file = state["units"][name], state["files"][SYSTEMD + name]
+                file["text"] = file["text"].replace(unit["wanted"], OLD)
+                unit |= {"wanted": OLD, "restart_key": OLD, **RUNNING}
+            state["files"][WATCH]["text"] += "# older\n"
+            state["generations"][-1]["digest"] = OLD
     return sites
 
 

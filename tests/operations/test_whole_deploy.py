@@ -21,17 +21,17 @@ pytestmark = pytest.mark.slow
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep webui"
 
 
-def test_a_wiped_host_gets_everything_in_order(first: Any) -> None:
+def test_a_wiped_host_gets_everything_in_order(first: Site) -> None:
     golden = Path(__file__).parent / "golden/wiped_host.txt"
     for host in HOSTS:
-        text = "".join(f"{line}\n" for line in first.site.changes(host))
+        text = "".join(f"{line}\n" for line in first.changes(host))
         text = re.sub(r"(sharing close) [0-9a-f]{16}$", r"\1 RUN", text, flags=re.MULTILINE)
         if os.environ.get("UPDATE_GOLDEN"):
             golden.write_text(text)
         assert text == golden.read_text()
 
 
-def test_the_run_ends_with_what_runs_where(first: Any) -> None:
+def test_the_run_ends_with_what_runs_where(first: Site) -> None:
     lines = first.result.stdout.splitlines()
     assert [line for line in lines if line.startswith("@fake")] == list(HOSTS)
     assert lines.count(" open-webui        active, 127.0.0.1:8080") == 2

@@ -22,7 +22,6 @@ from a_spark import spark
 from tools import run
 
 from lockstep.inventory.cluster_join import join_clusters
-from lockstep.inventory.host import HostPlan
 from lockstep.onhost.access import certificate_authority
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
 from lockstep.units.tls_unit import CADDYFILE, ROOT, tls_files
@@ -95,18 +94,13 @@ class Front:
         return context.wrap_socket(plain, server_hostname=name)
 
 
-def gateway_plan(port: int, tls: object, *names: str) -> HostPlan:
-    gateway = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
-    (plan,) = join_clusters([spark("spark1", gateway=gateway)], "site.py")
-    return plan
-
-
 @contextmanager
 def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) -> Iterator[Front]:
     """Run Caddy with the deploy's file, with our own folders and address in it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    plan = gateway_plan(port, tls, *names)
+    gateway_keys = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
+    (plan,) = join_clusters([spark("spark1", gateway=gateway_keys)], "site.py")
     text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
     text = text.replace(ROOT, str(folder / "root.crt")).replace(TLS_SOCKET, str(folder / "socket"))
     (folder / "Caddyfile").write_text(text.replace("bind 10.0.0.1", "bind 127.0.0.1"))

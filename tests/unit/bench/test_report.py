@@ -36,16 +36,8 @@ def result(rate: float, began: str, lock: str) -> Result:
         SuiteResult("coding", "suspect", checks=(Check("zero", "suspect", "0 of 103"),)),
         SuiteResult("vision", "refused", refusal="HTTP 400 <no images>"),
     )
-    subject = Subject(
-        "http://127.0.0.1:30001",
-        "m",
-        host="spark1",
-        model="qwen",
-        recipe=RECIPE.stem,
-        engine="vllm",
-        version="0.32.0",
-        lock=lock * 64,
-    )
+    engine = {"recipe": RECIPE.stem, "engine": "vllm", "version": "0.32.0", "lock": lock * 64}
+    subject = Subject("http://127.0.0.1:30001", "m", host="spark1", model="qwen", **engine)
     return Result(subject, began, began, "0.1", suites)
 
 
@@ -73,7 +65,8 @@ def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> N
     assert text.count("<svg") == 5
 
 
-def test_bars_are_as_long_as_their_figures() -> None:
+def test_bars_are_as_long_as_their_figures_and_one_result_has_no_history() -> None:
+    assert "History" not in page([FIRST])
     page_text = page([FIRST, SECOND])
     widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', page_text)]
     # The history comes first.

@@ -72,15 +72,6 @@ PLACE = reach.BenchAddress(
 KEY = "/etc/lockstep/secrets/api-key"
 
 
-def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
-    """The message when ssh does this while the API key is read."""
-    program(folder / "bin", "ssh", ssh)
-    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
-    with pytest.raises(ResultError) as fault:
-        PLACE.secret(KEY)
-    return str(fault.value)
-
-
 @pytest.mark.parametrize(
     ("ssh", "message"),
     [
@@ -94,8 +85,11 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
 def test_a_key_that_cannot_be_read(
     ssh: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal_text = refusal(tmp_path, monkeypatch, ssh)
-    assert refusal_text.startswith(f"spark-1:{KEY}: the API key cannot be read; {message}")
+    program(tmp_path / "bin", "ssh", ssh)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    with pytest.raises(ResultError) as fault:
+        PLACE.secret(KEY)
+    assert str(fault.value).startswith(f"spark-1:{KEY}: the API key cannot be read; {message}")
 
 
 def test_a_host_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

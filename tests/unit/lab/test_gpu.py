@@ -115,7 +115,7 @@ def test_a_host_with_a_gpu_has_its_cdi_file_and_the_drivers_settings(
     # The source is looked up inside the guest, which sees only this folder of the host's.
     assert words[-1] == f"--bind-ro={disk.SEEN_AS}/nvidia-parameters:{settings}"
     text = (lab.host_folder(every[0]) / "kept/nvidia-parameters").read_text()
-    assert text == "ModifyDeviceFiles: 0\n"
+    assert text == gpu.host_parameters(settings.read_text()) == "ModifyDeviceFiles: 0\n"
 
 
 def test_docker_run_with_gpus_gives_a_container_the_gpu_of_its_host_by_the_cdi_file(

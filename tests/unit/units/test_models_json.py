@@ -11,10 +11,10 @@ from example import HOSTS, bound_models, pins
 from example import rendered_files as of_example
 from pair import rank_files as of_pair
 
-from lockstep.inventory.settings import MemoryMinimum, Settings
+from lockstep.inventory.settings import MemoryMinimum
 from lockstep.onhost.core import config
 from lockstep.onhost.core.schema import values_of
-from lockstep.units.model_variants import Variant, variants
+from lockstep.units.model_variants import variants
 from lockstep.units.models_json import MODELS, host_configuration, models_file
 
 TEXTS = [
@@ -64,16 +64,6 @@ def test_what_a_model_may_be_asked_is_told_by_its_command_line(tmp_path: Path) -
     assert all(model.tools and model.sense == "answers" for model in models.values())
 
 
-def known_qwen(host: Settings, share: float, **minimum: float) -> tuple[Variant, config.Model]:
-    """A variant of qwen with this share, and what its host knows of it."""
-    model = next(item for item in bound_models(host) if item.name == "qwen")
-    overrides = {"gpu_memory_utilization": share}
-    data = replace(model.data, memory_minimum=MemoryMinimum(**minimum), overrides=overrides)
-    models = (replace(model, data=data),)
-    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    return variant, host_configuration(host, [variant]).models["qwen"]
-
-
 @pytest.mark.parametrize(
     ("expected_gib", "share", "settings", "minimums"),
     [
@@ -92,7 +82,12 @@ def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
 ) -> None:
     spark = HOSTS["spark"]
     host = replace(spark, expected=replace(spark.expected, memory_gib=expected_gib))
-    variant, model = known_qwen(host, share, **settings)
+    qwen = next(item for item in bound_models(host) if item.name == "qwen")
+    minimum, overrides = MemoryMinimum(**settings), {"gpu_memory_utilization": share}
+    data = replace(qwen.data, memory_minimum=minimum, overrides=overrides)
+    models = (replace(qwen, data=data),)
+    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
+    model = host_configuration(host, [variant]).models["qwen"]
     found_minimums = (model.minimum_loading_gib, model.minimum_serving_gib)
     assert found_minimums == pytest.approx(minimums, abs=0.05)
     # The gate counts with the minimum, as the plan does.

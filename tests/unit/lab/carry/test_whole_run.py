@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from a_probe import program
 
 from lab import carry
 from lab.carry import whole_run
-from lab.carry.steps import image
+from lab.carry.steps import faults, image, serving
 
 
 def _measure(run: whole_run.Run) -> dict[str, Any]:
@@ -157,6 +158,31 @@ def test_the_changed_inventory_has_other_data_of_models_one_model_more_and_its_r
     hosts, _ = runpy.run_path(str(path))["site"]
     models = {"tiny": {"recipe": "tiny-qwen3", "port": 8001}, "other": {"recipe": "in-image"}}
     assert hosts == [("spark1", {"models": models, "recipe_folders": ("a", "b")})]
+
+
+@pytest.mark.parametrize(("words", "gib"), [((), "57"), (("--hold", "9"), "9")])
+def test_somebody_elses_share_of_the_gpu_follows_its_size(
+    words: tuple[str, ...], gib: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "boot.sh").write_text("echo 81559")
+
+    def share(run: whole_run.Run) -> dict[str, Any]:
+        """A step that asks for the share."""
+        return {"gib": str(faults.held_gib(run))}
+
+    _, results = _run(monkeypatch, tmp_path, "--parts", str(tmp_path), *words, full=share)
+    assert results["full"]["figures"] == {"gib": gib}
+
+
+def test_the_training_sees_the_checkout_and_the_packages_that_the_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(tmp_path, "python3", 'echo "{\\"path\\": \\"$PYTHONPATH\\"}" >"$3/trained.json"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LAB", "/a-lab")
+    words = ("--trained", str(tmp_path / "trained"))
+    _, results = _run(monkeypatch, tmp_path / "out", *words, train=serving.train)
+    assert results["train"]["figures"] == {"path": "/a-lab/checkout:/site/site"}
 
 
 #: A registry that keeps what is put into it.
