@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from a_spark import spark
 
@@ -36,39 +38,30 @@ ADD_SERVICE = [
 BOTH = ["docker", "lockstep-operators"]
 
 
-@pytest.mark.parametrize(
-    ("service", "operator", "gid", "expected_commands"),
-    [
-        pytest.param(
-            *(None, ["spark", "sudo"], None),
-            [
-                ["groupadd", "--system", "lockstep-operators"],
-                ADD_SERVICE,
-                ["gpasswd", "--add", "spark", "docker"],
-                ["gpasswd", "--add", "spark", "lockstep-operators"],
-            ],
-            id="a wiped host: the group comes before its members",
-        ),
-        pytest.param(["docker", "lockstep"], [*BOTH, "sudo"], 990, [], id="a second run"),
-        pytest.param(
-            *(["lockstep"], BOTH, 990),
-            [["gpasswd", "--add", "lockstep", "docker"]],
-            id="a group of the service",
-        ),
-        pytest.param(
-            *(["docker", "lockstep"], ["docker"], 990),
-            [["gpasswd", "--add", "spark", "lockstep-operators"]],
-            id="a group of the operator",
-        ),
-        pytest.param(None, BOTH, 990, [ADD_SERVICE], id="the service's account"),
-    ],
-)
-def test_only_what_is_missing_is_added(
-    service: list[str] | None,
-    operator: list[str],
-    gid: int | None,
-    expected_commands: list[list[str]],
-) -> None:
+CASES: dict[str, Any] = {
+    "a wiped host: the group comes before its members": (
+        *(None, ["spark", "sudo"], None),
+        [
+            ["groupadd", "--system", "lockstep-operators"],
+            ADD_SERVICE,
+            ["gpasswd", "--add", "spark", "docker"],
+            ["gpasswd", "--add", "spark", "lockstep-operators"],
+        ],
+    ),
+    "a second run": (["docker", "lockstep"], [*BOTH, "sudo"], 990, []),
+    "a group of the service": (
+        ["lockstep"],
+        BOTH,
+        990,
+        [["gpasswd", "--add", "lockstep", "docker"]],
+    ),
+    "the service's account": (None, BOTH, 990, [ADD_SERVICE]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_is_missing_is_added(case: str) -> None:
+    service, operator, gid, expected_commands = CASES[case]
     assert commands(service, operator, gid) == expected_commands
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from a_spark import healthy, pins_for, spark
-from monitored_spark import file_text
+from monitored_spark import file_text, hosts_with
 from tools import run, write_files
 
 from lockstep import preflight
@@ -28,15 +28,6 @@ from lockstep.units.backup_unit import PASSWORD, one_disk_finding
 PEER = {"enabled": True, "to": ("peer",)}
 
 
-def hosts(*backup: dict[str, Any], **data: Any) -> list[DesiredState]:
-    """Hosts on one fast link, with these keys of backups."""
-    plans = [
-        spark(f"spark{number}", fabric_address=f"10.77.0.{number}", backup=keys, **data)
-        for number, keys in enumerate(backup, 1)
-    ]
-    return [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
-
-
 def settings(text: str) -> dict[str, str]:
     """Keyword → value of a configuration of ssh or sshd."""
     lines = (line.split(None, 1) for line in text.splitlines())
@@ -44,23 +35,25 @@ def settings(text: str) -> dict[str, str]:
 
 
 def test_each_host_backs_up_to_the_next_and_the_last_to_the_first() -> None:
-    backups = [state.plan.backups for state in hosts(PEER, PEER, PEER)]
+    backups = [state.plan.backups for state in hosts_with("backup", PEER, PEER, PEER)]
     peers = [(item.peer.name, item.of.name) for item in backups if item.peer and item.of]
-    assert peers == [("spark2", "spark3"), ("spark3", "spark1"), ("spark1", "spark2")]
+    assert peers == [("spark-2", "spark-3"), ("spark-3", "spark-1"), ("spark-1", "spark-2")]
 
 
 def test_restic_is_told_the_way_by_its_name_and_ssh_reads_it_as_it_is_meant(tmp_path: Path) -> None:
-    first, second = hosts({"enabled": True, "to": ("/mnt/nas", "peer")}, {"port": 7000})
+    first, second = hosts_with(
+        "backup", {"enabled": True, "to": ("/mnt/nas", "peer")}, {"port": 7000}
+    )
     to = json.loads(file_text(first, "backup.json"))["to"]
-    assert to == ["/mnt/nas/spark1", "sftp:spark2.lockstep:/spark1"]
+    assert to == ["/mnt/nas/spark-1", "sftp:spark-2.lockstep:/spark-1"]
     file = tmp_path / "way"
     file.write_text(file_text(first, WAY))
-    output = run(["ssh", "-G", "-F", file, "spark2.lockstep"]).stdout
+    output = run(["ssh", "-G", "-F", file, "spark-2.lockstep"]).stdout
     assert (
         dict(line.split(None, 1) for line in output.splitlines() if " " in line).items()
         >= {
             **{"hostname": "10.77.0.2", "port": "7000", "user": "lockstep-backup"},
-            **{"identityfile": PRIVATE, "hostkeyalias": "spark2.lockstep"},
+            **{"identityfile": PRIVATE, "hostkeyalias": "spark-2.lockstep"},
             **{"stricthostkeychecking": "true", "batchmode": "yes"},
         }.items()
     )
@@ -68,9 +61,9 @@ def test_restic_is_told_the_way_by_its_name_and_ssh_reads_it_as_it_is_meant(tmp_
 
 
 def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -> None:
-    first, second = hosts(PEER, {})
+    first, second = hosts_with("backup", PEER, {})
     listener = settings(file_text(second, LISTENER))
-    (key,) = [key for key in second.shared_keys if key.hosts[0] == "spark1"]
+    (key,) = [key for key in second.shared_keys if key.hosts[0] == "spark-1"]
     assert listener["AuthorizedKeysFile"] == key.path
     assert listener["ListenAddress"] == "10.77.0.2:7076"
     assert listener["AllowUsers"] == "lockstep-backup@10.77.0.1"
@@ -79,7 +72,7 @@ def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -
     assert listener["AuthenticationMethods"] == "publickey"
     unit = file_text(second, UNIT)
     assert "IPAddressDeny=any\nIPAddressAllow=10.77.0.1\n" in unit
-    assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark1" in (
+    assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark-1" in (
         unit
     )
     assert UNIT in second.watch_units and UNIT not in first.watch_units
@@ -89,17 +82,17 @@ def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -
 
 
 def test_a_key_stays_where_it_is_made_and_only_public_halves_are_carried() -> None:
-    first, second = hosts(PEER, {})
+    first, second = hosts_with("backup", PEER, {})
     assert first.shared_keys == second.shared_keys
     public, known_keys = first.shared_keys
-    assert (public.hosts, known_keys.hosts) == (("spark1", "spark2"), ("spark2", "spark1"))
+    assert (public.hosts, known_keys.hosts) == (("spark-1", "spark-2"), ("spark-2", "spark-1"))
     assert public.make[-2:] == (PRIVATE, public.path) and PRIVATE not in public.take
     assert settings(file_text(first, WAY))["UserKnownHostsFile"] == known_keys.path
     assert {key.mode for key in first.shared_keys} == {"0644"}
 
 
 def test_the_account_is_there_for_a_peer_alone() -> None:
-    first, second = hosts(PEER, {})
+    first, second = hosts_with("backup", PEER, {})
     assert "lockstep-backup" not in [account.name for account in system_accounts(first.plan)]
     account = system_accounts(second.plan)[-1]
     [command] = accounts.commands([], [account], {})
@@ -130,7 +123,7 @@ def test_a_host_without_a_peer_is_refused(plans: Any, message: str) -> None:
 
 
 def test_a_peer_that_no_backup_goes_to_is_none() -> None:
-    first, second = hosts({"enabled": True, "to": ("/mnt/nas",)}, {})
+    first, second = hosts_with("backup", {"enabled": True, "to": ("/mnt/nas",)}, {})
     assert first.plan.backups == second.plan.backups and first.shared_keys == ()
 
 

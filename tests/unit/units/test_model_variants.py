@@ -68,16 +68,6 @@ def make_variant(**arguments: Any) -> Variant:
     return variant
 
 
-def test_a_venv_engine_is_started_from_the_build_in_use_at_its_pinned_revision() -> None:
-    variant = make_variant()
-    assert variant.argv == (
-        *("/opt/lockstep/engines/current/venv/bin/vllm", "serve", "org/model"),
-        *("--port", "8000", "--gpu-memory-utilization", "0.5"),
-        *("--host", "127.0.0.1", "--revision", "a" * 40, "--moe-backend", "triton"),
-    )
-    assert variant.environment["HF_HUB_OFFLINE"] == "1"
-
-
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])
 def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
     has = make_variant(main=text)
