@@ -40,12 +40,9 @@ WHOLE: dict[str, Any] = {
     "images": {},
 }
 EMPTY: dict[str, Any] = {
-    "environment": {"python": None, "distributions": {}, "origins": {}},
-    "commits": {"vllm": None, "transformers": None},
-    "unfinished": False,
-    "check": None,
-    "current": None,
-    "images": {},
+    **WHOLE,
+    **{"environment": {"python": None, "distributions": {}, "origins": {}}},
+    **{"commits": dict.fromkeys(WHOLE["commits"]), "check": None, "current": None},
 }
 
 

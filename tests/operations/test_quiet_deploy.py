@@ -40,12 +40,17 @@ def test_a_first_deploy_is_a_line_a_stage(wiped_site: Site) -> None:
     assert stages[:4] == ["packages", "engine", "images", "weights"]
 
 
-def test_a_hot_model_is_not_interrupted_unasked(site: Site) -> None:
+def test_a_hot_model_is_not_interrupted_by_a_dry_run_nor_unasked(site: Site) -> None:
     outdate(site, ONE)
+    interruption = f"  {ONE}: {UNIT} is hot: it restarts; 2 requests under way"
+    result = site.quiet_deploy("--dry", "--diff")
+    assert f"[{ONE}] will modify /etc/systemd/system/{UNIT}" in result.stdout
+    assert f"would  {ONE}: Restart hot models, one host at a time" in result.stdout
+    assert interruption in result.stdout and site_changes(site) == []
     result = site.quiet_deploy(exits=1)
     assert lines(result)[1:] == [
         "This deploy interrupts:",
-        f"  {ONE}: {UNIT} is hot: it restarts; 2 requests under way",
+        interruption,
         "Nobody can be asked here: --yes goes on.",
         "Nobody agreed to it. Nothing was touched on any host.",
     ]
@@ -53,15 +58,6 @@ def test_a_hot_model_is_not_interrupted_unasked(site: Site) -> None:
     site.quiet_deploy("--yes")
     unit = site.document["hosts"][ONE]["units"][UNIT]
     assert unit["restart_key"] == unit["wanted"]
-
-
-def test_a_dry_run_names_what_would_change_and_changes_nothing(site: Site) -> None:
-    outdate(site, ONE)
-    result = site.quiet_deploy("--dry", "--diff")
-    assert f"[{ONE}] will modify /etc/systemd/system/{UNIT}" in result.stdout
-    assert f"would  {ONE}: Restart hot models, one host at a time" in result.stdout
-    assert f"  {ONE}: {UNIT} is hot: it restarts; 2 requests under way" in result.stdout
-    assert site_changes(site) == []
 
 
 def test_a_host_that_fails_is_named_with_step_and_reason(site: Site) -> None:
