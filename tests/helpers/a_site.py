@@ -45,7 +45,10 @@ def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int 
 
 
 class Site:
-    """Sparks in memory; `document` holds their state and the commands that ran on them."""
+    """Sparks in memory; `document` holds their state and the commands that ran on them.
+
+    `result` is the last deploy, `output` what it said without the terminal's line breaks.
+    """
 
     def __init__(
         self, repository: Path, hosts: dict[str, Any], inventory: str = "inventories/site.py"
@@ -53,25 +56,31 @@ class Site:
         self.repository = repository
         self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
+        self.output = ""
+        self.result: subprocess.CompletedProcess[str]
         self._state = repository / "state.json"
         self._path = os.pathsep.join(map(str, (repository, Path(__file__).parent)))
 
+    def again(self) -> Site:
+        """The same Sparks as they are now, to be changed."""
+        return Site(self.repository, self.document["hosts"], self.inventory)
+
     def deploy(
-        self, *options: str, task: str = "deploy.py", **changes: Any
+        self, *options: str, task: str = "deploy.py", exits: int = 0, **changes: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run `pyinfra -y INVENTORY TASK`; ``changes`` are faults of the hosts.
 
-        With `--dry` there is no `-y`, because it would hide the changes that pyinfra finds.
+        It must end with the code ``exits`` and show no traceback. With `--dry` there is no `-y`,
+        because that would hide the changes that pyinfra finds.
         """
         options += () if "--dry" in options else ("-y",)
         argv = (*options, self.inventory, task)
         environment = self._prepare_hosts(changes)
         result = pyinfra(*argv, folder=self.repository, environment=environment, path=self._path)
-        self.document = json.loads(self._state.read_text())
-        return result
+        return self._judge(result, exits)
 
     def quiet_deploy(
-        self, *options: str, real: bool = False, **changes: Any
+        self, *options: str, real: bool = False, exits: int = 0, **changes: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run `lockstep deploy -i INVENTORY` without a terminal, so that nobody can be asked.
 
@@ -94,7 +103,16 @@ class Site:
             result = lockstep(
                 *argv, folder=self.repository, environment=environment, path=self._path
             )
-        self.document = json.loads(self._state.read_text())
+        return self._judge(result, exits)
+
+    def _judge(
+        self, result: subprocess.CompletedProcess[str], exits: int
+    ) -> subprocess.CompletedProcess[str]:
+        text = result.stdout + result.stderr
+        assert result.returncode == exits, text
+        assert "Traceback" not in text, text
+        self.document, self.output = json.loads(self._state.read_text()), " ".join(text.split())
+        self.result = result
         return result
 
     def _prepare_hosts(self, changes: Mapping[str, Any]) -> dict[str, str]:

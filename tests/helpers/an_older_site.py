@@ -23,3 +23,11 @@ def outdate(site: Site, host: str, *, hot: bool = True) -> None:
 def site_changes(site: Site) -> list[tuple[str, str]]:
     """Every change of the last run, with its host, in the order of all hosts together."""
     return [(host, line) for host, line in site.document["order"] if not line.startswith("?")]
+
+
+def plan_restart_of_docker(site: Site, host: str) -> None:
+    """Make a model hot, and a file of Docker's newer than its process."""
+    units = site.document["hosts"][host]["units"]
+    hot = {"ActiveState": "active", "SubState": "running"}
+    units[UNIT] |= {**hot, "restart_key": units[UNIT]["wanted"]}
+    units["docker.service"] = {**units[UNIT], **hot, "newer": {"/etc/x": True}, "wanted": ""}

@@ -14,10 +14,15 @@ ON = {"enabled": True}
 
 def hosts(*monitoring: dict[str, Any], **data: Any) -> list[DesiredState]:
     """Hosts with these keys of monitoring, on one fast link."""
-    plans = [
-        spark(f"spark-{number}", fabric_address=f"10.77.0.{number}", monitoring=keys, **data)
-        for number, keys in enumerate(monitoring, start=1)
-    ]
+    return hosts_with("monitoring", *monitoring, **data)
+
+
+def hosts_with(part: str, *keys: dict[str, Any], **data: Any) -> list[DesiredState]:
+    """Hosts on one fast link, each with its keys of that part of the inventory."""
+    plans = []
+    for number, own in enumerate(keys, start=1):
+        address = f"10.77.0.{number}"
+        plans.append(spark(f"spark-{number}", fabric_address=address, **{part: own}, **data))
     return [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
 
 

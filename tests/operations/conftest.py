@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +27,20 @@ def wiped_site(repository: Path) -> Site:
     return Site(repository, {})
 
 
-@dataclass(frozen=True)
-class First:
-    """A deploy of two wiped hosts that nothing disturbed."""
-
-    site: Site
-    result: subprocess.CompletedProcess[str]
-
-
 @pytest.fixture(scope="session")
-def first(repository: Path) -> First:
+def first(repository: Path) -> Site:
+    """Two wiped hosts after a deploy that nothing disturbed."""
     site = Site(repository, {})
-    result = site.deploy()
-    assert result.returncode == 0, result.stdout + result.stderr
-    return First(site, result)
+    site.deploy()
+    return site
 
 
 @pytest.fixture
-def whole(first: First) -> Any:
+def whole(first: Site) -> Any:
     """Both hosts as that deploy left them."""
-    return first.site.document["hosts"]
+    return first.document["hosts"]
 
 
 @pytest.fixture
-def converged_site(repository: Path, whole: Any) -> Site:
-    return Site(repository, whole)
+def site(first: Site) -> Site:
+    return first.again()

@@ -50,43 +50,37 @@ def duo(repository: Path) -> Site:
     models = {**all_hosts.models, "both": BOTH}
     lockfile.save(repository / "duo.lock.yaml", pins_for(spark(models=models)))
     site = Site(repository, {}, duo_inventory(repository))
-    result = site.deploy()
-    assert result.returncode == 0, result.stdout + result.stderr
-    site.first_output = result.stdout + result.stderr  # type: ignore[attr-defined]
+    site.deploy()
     return site
 
 
 @pytest.fixture
 def again(duo: Site) -> Site:
     """The same pair, to be changed."""
-    return Site(duo.repository, duo.document["hosts"], duo.inventory)
+    return duo.again()
 
 
-def key(site: Site, host: str) -> str:
-    text: str = site.document["hosts"][host]["files"][KEY]["text"]
-    return text
+def text(site: Site, host: str, path: str = KEY) -> str:
+    return str(site.document["hosts"][host]["files"][path]["text"])
 
 
 def identity(site: Site, host: str) -> str:
-    text: str = site.document["hosts"][host]["files"][peer_identity("agent", host)]["text"]
-    return text
+    return text(site, host, peer_identity("agent", host))
 
 
 def test_the_authority_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) -> None:
     first, second = HOSTS
-    assert key(duo, first) == key(duo, second)
-    key_lines = [line for line in duo.changes(first) if KEY in line]
-    assert key_lines == [f"{MADE} {KEY} {first} agent"]
-    assert [line for line in duo.changes(second) if KEY in line] == [TAKEN]
-    assert key(duo, first) not in duo.first_output  # type: ignore[attr-defined]
-    assert not any(key(duo, first) in line for host in HOSTS for line in duo.commands(host))
-
-
-def test_each_member_makes_a_certificate_of_its_own_which_is_never_shown(duo: Site) -> None:
+    key = text(duo, first)
+    assert key == text(duo, second)
+    key_lines = [[line for line in duo.changes(host) if KEY in line] for host in HOSTS]
+    assert key_lines == [[f"{MADE} {KEY} {first} agent"], [TAKEN]]
+    assert key not in duo.output
+    assert not any(key in line for host in HOSTS for line in duo.commands(host))
+    # Each member makes a certificate of its own, which is never shown either.
     for host in HOSTS:
-        assert identity(duo, host) == f"agent of {host} by {key(duo, host)}"
-        assert identity(duo, host) not in duo.first_output  # type: ignore[attr-defined]
-    assert peer_identity("agent", HOSTS[0]) not in duo.document["hosts"][HOSTS[1]]["files"]
+        assert identity(duo, host) == f"agent of {host} by {key}"
+        assert identity(duo, host) not in duo.output
+    assert peer_identity("agent", first) not in duo.document["hosts"][second]["files"]
 
 
 def test_a_certificate_that_is_lost_open_or_damaged_is_made_again(again: Site) -> None:
@@ -97,73 +91,61 @@ def test_a_certificate_that_is_lost_open_or_damaged_is_made_again(again: Site) -
             files = again.document["hosts"][host]["files"]
             have = files.pop(path)
             files |= {path: {**have, **change}} if change else {}
-            assert again.deploy().returncode == 0
+            again.deploy()
             assert again.changes(host) == [command, f"systemctl restart {AGENT}"]
-            assert identity(again, host) == f"agent of {host} by {key(again, first)}"
-        assert again.deploy().returncode == 0
+            assert identity(again, host) == f"agent of {host} by {text(again, first)}"
+        again.deploy()
         assert again.changes(host) == []
 
 
 def test_a_deploy_is_not_done_where_a_unit_does_not_come_up(again: Site) -> None:
-    second = HOSTS[1]
+    first, second = HOSTS
     again.document["hosts"][second]["units"]["lockstep-memory.service"]["settled"] = False
-    result = again.deploy()
-    assert result.returncode == 1
+    again.deploy(exits=1)
     reason = "lockstep-memory.service is activating (auto-restart): why"
-    step = f"FAILED {second}: Verify | Read back the state of the host"
-    assert f"{step} {reason}" in " ".join(result.stdout.split())
-    assert "Done on: " + HOSTS[0] in result.stdout
+    assert f"FAILED {second}: Verify | Read back the state of the host {reason}" in again.output
+    assert f"Done on: {first}" in again.output
 
 
-def test_the_agent_runs_on_every_member_and_no_rank_starts_at_boot(duo: Site) -> None:
+def test_the_agent_runs_on_every_member_and_a_second_deploy_changes_nothing(
+    duo: Site, again: Site
+) -> None:
     for host in HOSTS:
         units = duo.document["hosts"][host]["units"]
         assert (units[AGENT]["UnitFileState"], units[AGENT]["ActiveState"]) == ("enabled", "active")
         assert units["vllm-both.service"]["UnitFileState"] == "disabled"
-
-
-def test_the_second_deploy_of_a_cluster_changes_nothing_and_asks_once(again: Site) -> None:
-    earlier_hosts = again.document["hosts"]
-    result = again.deploy()
-    assert result.returncode == 0, result.stdout + result.stderr
-    for host in HOSTS:
-        assert again.changes(host) == []
-        assert again.commands(host) == ["? all"]
-    assert again.document["hosts"] == earlier_hosts
+    again.deploy()
+    assert [again.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
+    assert again.document["hosts"] == duo.document["hosts"]
 
 
 def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(again: Site) -> None:
     first, second = HOSTS
     for field, value in (("text", "sk-another"), ("group", "lockstep")):
         again.document["hosts"][second]["files"][KEY][field] = value
-        assert again.deploy().returncode == 0
+        again.deploy()
         assert again.changes(first) == []
         assert again.changes(second) == [TAKEN, f"systemctl restart {AGENT}"]
-        assert key(again, second) == key(again, first)
+        assert text(again, second) == text(again, first)
 
 
 def test_the_key_of_a_cluster_of_an_earlier_version_is_removed_once(again: Site) -> None:
-    second = HOSTS[1]
+    first, second = HOSTS
     old = "/etc/lockstep/secrets/cluster-old.key"
     files = again.document["hosts"][second]["files"]
     files[old] = files[KEY]
-    assert again.deploy().returncode == 0
-    assert again.changes(HOSTS[0]) == []
-    assert again.changes(second) == [f"remove {old}", "systemctl daemon-reload"]
-    assert again.deploy().returncode == 0
-    assert again.changes(second) == []
+    for expected_changes in ([f"remove {old}", "systemctl daemon-reload"], []):
+        again.deploy()
+        assert (again.changes(first), again.changes(second)) == ([], expected_changes)
 
 
 def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) -> None:
     first, second = HOSTS
-    assert again.deploy("--limit", second).returncode == 0
+    again.deploy("--limit", second)
     assert again.changes(second) == []
     del again.document["hosts"][second]["files"][KEY]
-    result = again.deploy("--limit", second)
-    assert result.returncode == 1
-    output = " ".join((result.stdout + result.stderr).split())
-    # The terminal folds a finding.
-    assert "key-elsewhere" in output and f"is to come from {first}, which" in output
+    again.deploy("--limit", second, exits=1)
+    assert "key-elsewhere" in again.output and f"is to come from {first}, which" in again.output
     assert again.commands(second) == ["? all"]
 
 
@@ -174,19 +156,6 @@ def outdate_units(site: Site) -> None:
         unit |= {"ActiveState": "active", "SubState": "running", "restart_key": "0" * 16}
 
 
-def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: Site) -> None:
-    first, second = HOSTS
-    outdate_units(again)
-    result = again.deploy()
-    assert result.returncode == 0, result.stdout + result.stderr
-    *earlier_steps, up = again.changes(first)
-    before_there = again.changes(second)
-    # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
-    # starts the group. Each has noted what it had before that.
-    assert sorted([*earlier_steps, *before_there]) == [DOWN, "note paths", "note paths"]
-    assert up == UP
-
-
 def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(again: Site) -> None:
     outdate_units(again)
     message = (
@@ -195,37 +164,45 @@ def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(agai
     )
     for options in ((), ("--limit", HOSTS[1])):
         result = again.deploy("--dry", *options)
-        assert result.returncode == 0, result.stdout + result.stderr
         assert result.stdout.endswith(message)
         assert "each host once the one before it serves" not in result.stdout
         assert not any(again.changes(host) for host in again.document["ran"])
+
+
+def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: Site) -> None:
+    outdate_units(again)
+    again.deploy()
+    *earlier_steps, up = again.changes(HOSTS[0])
+    before_there = again.changes(HOSTS[1])
+    # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
+    # starts the group. Each has noted what it had before that.
+    assert sorted([*earlier_steps, *before_there]) == [DOWN, "note paths", "note paths"]
+    assert up == UP
 
 
 def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(again: Site) -> None:
     first, second = HOSTS
     outdate_units(again)
     why = "both: with what was deployed it does not start"
-    result = again.deploy(fails={first: {"rollout up": why}})
-    assert result.returncode == 1
+    again.deploy(fails={first: {"rollout up": why}}, exits=1)
     # The deploy itself has everybody return, between the two starts.
     *_, up, down, return_step, start_step = again.changes(first)
     assert (up, down, start_step) == (UP, DOWN, f"job cluster-up: {SWITCH} both --wait")
     assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}} '?{why}'?", return_step)
     assert again.changes(second)[-1] == return_step
-    output = " ".join((result.stdout + result.stderr).split())
     operation = "Switch | Start the cluster's model again"
-    assert (
-        f"FAILED {first}: {operation} {why} both is hot again on all members, as it was" in output
-    )
-    assert f"FAILED {second}: {operation}" in output
-    assert "both does not serve with what was deployed; this host returned with the other" in output
+    for message in (
+        f"FAILED {first}: {operation} {why} both is hot again on all members, as it was",
+        f"FAILED {second}: {operation}",
+        "both does not serve with what was deployed; this host returned with the other",
+    ):
+        assert message in again.output
 
 
 def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -> None:
     first, second = HOSTS
     outdate_units(again)
-    result = again.deploy("--limit", second)
-    assert result.returncode == 0, result.stdout + result.stderr
+    again.deploy("--limit", second)
     assert first not in again.document["ran"]
     assert again.changes(second)[-1] == UP
 
@@ -235,11 +212,10 @@ def test_with_a_minimum_rank_0_measures_before_and_after(again: Site) -> None:
     outdate_units(again)
     duo_inventory(again.repository, minimum={"not_below": "90 %"})
     try:
-        result = again.deploy()
+        again.deploy()
     finally:
         duo_inventory(again.repository)
-    assert result.returncode == 0, result.stdout + result.stderr
-    minimum = "/usr/bin/python3 /usr/local/lib/lockstep minimum"
+    minimum = f"{PROGRAMS} minimum"
     *earlier_steps, up, last = again.changes(first)
     assert last == "record"
     assert f"{minimum} --baseline" in earlier_steps and up.endswith(f" --gate -- {minimum}")

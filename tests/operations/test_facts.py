@@ -34,22 +34,15 @@ def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
     assert host.reader_names == ["units", "weights"]
 
 
-def commands(host: Host) -> list[remote_commands.ChangingCommand]:
+def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
+    host, other_host = (asked_all(Host({"units": 1, "weights": 2})) for _ in range(2))
     with deploying(host):
-        job = remote_commands.transient_job_command("weights", ["true"])
-        return [
+        commands = [
             remote_commands.changing_command(["true"]),
             remote_commands.write_files_command({"remove": []}),
-            job,
+            remote_commands.transient_job_command("weights", ["true"]),
         ]
-
-
-def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
-    host, other_host = (
-        asked_all(Host({"units": 1, "weights": 2})),
-        asked_all(Host({"units": 1, "weights": 2})),
-    )
-    for number, command in enumerate(commands(host), 10):
+    for number, command in enumerate(commands, 10):
         host.facts["units"] = number
         with deploying(host) as state:
             command.execute(state, host, {"_sudo": True})
@@ -65,11 +58,8 @@ def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -
     with deploying(host):
         assert facts.ask_all_questions(host, every)
         facts.drop_answers(host)
-        assert [facts.reader_answer(probe) for probe in ("files", "units", "environments")] == [
-            2,
-            1,
-            3,
-        ]
+        probes = ("files", "units", "environments")
+        assert [facts.reader_answer(probe) for probe in probes] == [2, 1, 3]
         assert host.round_trips == 2
         assert facts.reader_answer("weights") == 4
     assert (host.round_trips, host.reader_names[-1]) == (3, "weights")
@@ -189,6 +179,11 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: Any
 ) -> None:
     monkeypatch.setattr(running, "getpass", running.getpass)
+    original_prompt = running.getpass
+    # Where there is a terminal, pyinfra asks.
+    monkeypatch.setattr(ssh_connection, "_TERMINAL", "/dev/null")
+    ssh_connection.refuse_prompt_without_terminal()
+    assert running.getpass is original_prompt
     monkeypatch.setattr(ssh_connection, "_TERMINAL", "/nonexistent/tty")
     ssh_connection.refuse_prompt_without_terminal()
     host = Host({})
@@ -202,11 +197,3 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
     assert reason.startswith("sudo: a password is required") and "Remedy: " in reason
     assert reason in caplog.text and "Traceback" not in caplog.text
     assert "assword" not in capsys.readouterr().err.replace(reason, "")
-
-
-def test_where_there_is_a_terminal_pyinfra_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    original_prompt = running.getpass
-    monkeypatch.setattr(running, "getpass", original_prompt)
-    monkeypatch.setattr(ssh_connection, "_TERMINAL", "/dev/null")
-    ssh_connection.refuse_prompt_without_terminal()
-    assert running.getpass is original_prompt

@@ -36,58 +36,52 @@ def rows(result: subprocess.CompletedProcess[str], table: str) -> list[list[str]
 
 @pytest.mark.slow
 def test_a_first_deploy_names_each_step_that_changed_something_and_counts_its_programs(
-    first: Any,
+    first: Site,
 ) -> None:
-    result = first.result
-    head, *changed_rows, total = rows(result, "Results")
+    text = first.result.stderr
+    head, *changed_rows, total = rows(first.result, "Results")
     assert head[0] == "Operation" and total[0] == "Grand total"
-    assert [name for name, *_ in changed_rows] == operations(result)
-    assert {"Base | Install packages", "Weights | Fetch and verify weights"} < set(
-        operations(result)
-    )
-    assert "No changes" not in result.stderr
-    assert re.search(
-        rf"^ +\[{ONE}\] will create \d\d\d file\(s\) in /usr/local/lib/lockstep$",
-        result.stderr,
-        re.MULTILINE,
-    )
-    assert "/usr/local/lib/lockstep/" not in result.stderr
-    assert f"[{ONE}] will create /etc/lockstep/models.json" in result.stderr
+    names = operations(first.result)
+    assert [name for name, *_ in changed_rows] == names
+    assert {"Base | Install packages", "Weights | Fetch and verify weights"} < set(names)
+    line = rf"^ +\[{ONE}\] will create \d\d\d file\(s\) in /usr/local/lib/lockstep$"
+    assert re.search(line, text, re.MULTILINE)
+    assert "No changes" not in text and "/usr/local/lib/lockstep/" not in text
+    assert f"[{ONE}] will create /etc/lockstep/models.json" in text
 
 
 @pytest.mark.slow
-def test_a_deploy_that_changes_nothing_names_no_operation(converged_site: Site) -> None:
-    result = converged_site.deploy()
+def test_the_second_deploy_changes_nothing_asks_once_and_names_no_operation(
+    site: Site, whole: Any
+) -> None:
+    result = site.deploy()
+    assert site.document["hosts"] == whole
+    assert [site.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
     assert operations(result) == []
     assert [name for name, *_ in rows(result, "Results")] == ["Operation", "Grand total"]
     assert len(result.stderr.splitlines()) <= 24
-    dry = converged_site.deploy("--dry")
-    assert rows(dry, "Detected changes") == [["None."]]
-    assert converged_site.commands() == ["? all"]
+    assert rows(site.deploy("--dry"), "Detected changes") == [["None."]]
+    # Who asks for every line gets it.
+    result = site.deploy("-v")
+    assert len(operations(result)) > 30 and "No changes" in result.stderr
+    assert len(rows(result, "Results")) == len(operations(result)) + 2
 
 
 @pytest.mark.slow
-def test_of_an_older_host_only_the_steps_that_differ_are_named(converged_site: Site) -> None:
-    outdate(converged_site, ONE)
+def test_of_an_older_host_only_the_steps_that_differ_are_named(site: Site) -> None:
+    outdate(site, ONE)
     restart = "Services | Restart hot models, one host at a time"
-    dry = converged_site.deploy("--dry")
+    dry = site.deploy("--dry")
     assert [name for name, *_ in rows(dry, "Detected changes")] == [
         *("Operation", restart, "Services | Write launchers and units"),
         "Services | Reload systemd, restart what is outdated",
     ]
-    result = converged_site.deploy()
+    result = site.deploy()
     assert operations(result) == [restart]
     lines = [line.strip() for line in result.stderr.splitlines()]
     # It stands above all that is done in it.
     assert lines[lines.index(f"{_HEADING}{restart}") + 1].endswith(f"one host at a time: {UNIT}")
     assert [name for name, *_ in rows(result, "Results")] == ["Operation", restart, "Grand total"]
-
-
-@pytest.mark.slow
-def test_who_asks_for_every_line_gets_it(converged_site: Site) -> None:
-    result = converged_site.deploy("-v")
-    assert len(operations(result)) > 30 and "No changes" in result.stderr
-    assert len(rows(result, "Results")) == len(operations(result)) + 2
 
 
 @pytest.fixture

@@ -72,8 +72,6 @@ def expect_alerts(
     ]
     every = 'count by (alertname, instance) (ALERTS{alertstate="firing", subject!=""})'
     test = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [
             {
                 "expr": every,
@@ -88,7 +86,16 @@ def expect_alerts(
             for name, alert in expected_alerts.items()
         ],
     }
-    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
+    run_test(folder, series, test)
+
+
+def run_test(folder: Path, series: Mapping[str, str], test: dict[str, Any]) -> None:
+    rows = [{"series": name, "values": values} for name, values in series.items()]
+    whole = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "15s",
+        "tests": [{"interval": "30s", "input_series": rows, **test}],
+    }
     files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
     result = tools.run(["promtool", "test", "rules", tools.write_files(folder, files)[1]])
     assert result.returncode == 0, result.stdout + result.stderr
@@ -103,41 +110,25 @@ def _alert(name: str, summary: str) -> dict[str, Any]:
         word = f"{{{{ $labels.{label} }}}}"
         labels |= {label: value} if word in rule["annotations"]["summary"] else {}
         description = description.replace(word, value)
-    return {
-        "exp_labels": labels,
-        "exp_annotations": {
-            "summary": f"{host}: {summary}",
-            "description": description,
-        },
-    }
+    annotations = {"summary": f"{host}: {summary}", "description": description}
+    return {"exp_labels": labels, "exp_annotations": annotations}
 
 
-# Alert → what is not well from the twentieth minute on, when it must fire, and what it says.
-CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
-    "HotModelGone": (
-        {'lockstep_hot_model{model="qwen"}': "1x40 stale _x78"},
-        23,
-        "qwen was hot and is not any more. Nobody has stopped it.",
-    ),
+# Alert → what is not well from the twentieth minute on, and when it must fire.
+CAUSES: dict[str, tuple[dict[str, str], float]] = {
+    "HotModelGone": ({'lockstep_hot_model{model="qwen"}': "1x40 stale _x78"}, 23),
     "EngineWedged": (
-        # Restarted three times, and then left down.
         {
             'lockstep_wedge_deed_timestamp_seconds{model="qwen"}': "_x40 1200x79",
             'lockstep_engine_wedged{model="qwen"}': "0x42 1x77",
             'lockstep_hot_model{model="qwen"}': "1x40 stale _x78",
         },
         50,
-        "The engine of qwen had requests and made no token.",
     ),
-    "ModelTalksNonsense": (
-        {'lockstep_sense_ok{model="qwen"}': "1x40 0x79"},
-        21,
-        "qwen answers nonsense.",
-    ),
+    "ModelTalksNonsense": ({'lockstep_sense_ok{model="qwen"}': "1x40 0x79"}, 21),
     "MemoryNearMinimum": (
         {"lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f}x79"},
         22,
-        "4.5GiB of memory are available. Below the minimum the engine is ended.",
     ),
     "EndedBelowMemoryMinimum": (
         {
@@ -145,95 +136,63 @@ CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
             'lockstep_hot_model{model="qwen"}': "1x40 stale _x78",
         },
         30,
-        "qwen was ended before the host ran out of memory.",
     ),
-    "EngineErrors": (
-        {'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 7+1x79"},
-        28,
-        "The engine gave no answer to 10 requests in 5 minutes.",
-    ),
-    "GpuHot": (
-        {"lockstep_gpu_hot": "0x40 1x79"},
-        21,
-        "Heat or the power supply holds the GPU's clock down.",
-    ),
-    "GpuSlow": (
-        {"lockstep_gpu_slow": "0x40 1x79"},
-        21,
-        "The model is much slower than when it was accepted, and the GPU takes little power.",
-    ),
-    "ForeignEngine": (
-        {"lockstep_gpu_foreign": "0x40 1x79"},
-        21,
-        "An engine of somebody else holds memory on the GPU beside a model.",
-    ),
-    "ClockCapLost": (
-        {"lockstep_gpu_clock_cap_held": "1x40 0x79"},
-        24,
-        "The GPU runs above its cap of 2100 MHz.",
-    ),
-    "DiskFull": (
-        {"lockstep_disk_free_bytes": f"{200 * GIB}x40 {19 * GIB}x79"},
-        26,
-        "19GiB of the models' disk are free, 20 GiB is the least.",
-    ),
-    "FailedUnit": (
-        {'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1x79"},
-        22,
-        "fstrim.service has failed.",
-    ),
-    "GatewayDown": (
-        {'up{job="gateway"}': "1x40 0x79"},
-        22,
-        "The gateway has not answered for a minute. Nobody reaches a model through it.",
-    ),
-    "UncleanBoot": (
-        {"lockstep_boot_unclean": "0x40 1x79"},
-        21,
-        "The boot before this one was cut off while a model was starting or hot.",
-    ),
-    "MetricsStopped": (
-        {"lockstep_metrics_written_timestamp_seconds": "0+30x40 1200x79"},
-        26,
-        "Lockstep's own figures have stopped, and with them most alerts of this host.",
-    ),
-    "Drift": (
-        {'lockstep_drift_differences{severity="error"}': "0x40 3x79"},
-        31,
-        "The last comparison found 3 differences from what was deployed.",
-    ),
-    "CertificateOld": (
-        {CERTIFICATE: f"{10 * DAY + 90 * 60}x240"},
-        90,
-        "The certificate /etc/ssl/spark.pem ends in 10d 0h 0m 0s.",
-    ),
+    "EngineErrors": ({'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 7+1x79"}, 28),
+    "GpuHot": ({"lockstep_gpu_hot": "0x40 1x79"}, 21),
+    "GpuSlow": ({"lockstep_gpu_slow": "0x40 1x79"}, 21),
+    "ForeignEngine": ({"lockstep_gpu_foreign": "0x40 1x79"}, 21),
+    "ClockCapLost": ({"lockstep_gpu_clock_cap_held": "1x40 0x79"}, 24),
+    "DiskFull": ({"lockstep_disk_free_bytes": f"{200 * GIB}x40 {19 * GIB}x79"}, 26),
+    "FailedUnit": ({'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1x79"}, 22),
+    "GatewayDown": ({'up{job="gateway"}': "1x40 0x79"}, 22),
+    "UncleanBoot": ({"lockstep_boot_unclean": "0x40 1x79"}, 21),
+    "MetricsStopped": ({"lockstep_metrics_written_timestamp_seconds": "0+30x40 1200x79"}, 26),
+    "Drift": ({'lockstep_drift_differences{severity="error"}': "0x40 3x79"}, 31),
+    "CertificateOld": ({CERTIFICATE: f"{10 * DAY + 90 * 60}x240"}, 90),
     "BackupOld": (
         {"lockstep_backup_last_success_timestamp_seconds": f"{-3 * DAY + 90 * 60}x240"},
         90,
-        "The last backup that succeeded is 3d 0h 0m 0s old.",
     ),
-    "PeerSilent": (
-        {'up{job="peer", host="spark2"}': "1x40 0x79"},
-        23,
-        "The Spark has not answered for two minutes.",
+    "PeerSilent": ({'up{job="peer", host="spark2"}': "1x40 0x79"}, 23),
+}
+# Alert → what it says.
+SUMMARIES = {
+    "HotModelGone": "qwen was hot and is not any more. Nobody has stopped it.",
+    "EngineWedged": "The engine of qwen had requests and made no token.",
+    "ModelTalksNonsense": "qwen answers nonsense.",
+    "MemoryNearMinimum": "4.5GiB of memory are available. Below the minimum the engine is ended.",
+    "EndedBelowMemoryMinimum": "qwen was ended before the host ran out of memory.",
+    "EngineErrors": "The engine gave no answer to 10 requests in 5 minutes.",
+    "GpuHot": "Heat or the power supply holds the GPU's clock down.",
+    "GpuSlow": (
+        "The model is much slower than when it was accepted, and the GPU takes little power."
     ),
+    "ForeignEngine": "An engine of somebody else holds memory on the GPU beside a model.",
+    "ClockCapLost": "The GPU runs above its cap of 2100 MHz.",
+    "DiskFull": "19GiB of the models' disk are free, 20 GiB is the least.",
+    "FailedUnit": "fstrim.service has failed.",
+    "GatewayDown": "The gateway has not answered for a minute. Nobody reaches a model through it.",
+    "UncleanBoot": "The boot before this one was cut off while a model was starting or hot.",
+    "MetricsStopped": (
+        "Lockstep's own figures have stopped, and with them most alerts of this host."
+    ),
+    "Drift": "The last comparison found 3 differences from what was deployed.",
+    "CertificateOld": "The certificate /etc/ssl/spark.pem ends in 10d 0h 0m 0s.",
+    "BackupOld": "The last backup that succeeded is 3d 0h 0m 0s old.",
+    "PeerSilent": "The Spark has not answered for two minutes.",
 }
 
 
 def test_every_alert_has_a_cause_here() -> None:
-    assert CAUSES.keys() == EVERY.keys()
+    assert CAUSES.keys() == SUMMARIES.keys() == EVERY.keys()
 
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_an_alert_fires_for_its_cause_and_no_other_with_it(name: str, tmp_path: Path) -> None:
-    changed_series, minute, summary = CAUSES[name]
+    changed_series, minute = CAUSES[name]
     longer = {series_name: values.replace("x120", "x240") for series_name, values in WELL.items()}
     series = (longer if minute > 60 else WELL) | changed_series
-    expect_alerts(tmp_path, series, [minute], {name: summary})
-
-
-def test_an_hour_of_a_host_that_is_well_raises_none(tmp_path: Path) -> None:
-    expect_alerts(tmp_path, WELL, range(60), {})
+    expect_alerts(tmp_path, series, [minute], {name: SUMMARIES[name]})
 
 
 # What looks like a cause for a while, or is none.
@@ -292,16 +251,15 @@ ORDINARY: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("situation", ORDINARY)
+@pytest.mark.parametrize("situation", ["a host that is well", *ORDINARY])
 def test_what_is_ordinary_raises_none(situation: str, tmp_path: Path) -> None:
-    expect_alerts(
-        tmp_path, WELL | ORDINARY[situation], [half_minute / 2 for half_minute in range(119)], {}
-    )
+    minutes = [half_minute / 2 for half_minute in range(119)]
+    expect_alerts(tmp_path, WELL | ORDINARY.get(situation, {}), minutes, {})
 
 
 def test_without_any_metric_the_host_says_that_it_is_blind(tmp_path: Path) -> None:
-    summary = CAUSES["MetricsStopped"][2]
-    expect_alerts(tmp_path, {"up": "1x120"}, [30], {"MetricsStopped": summary})
+    summaries = {"MetricsStopped": SUMMARIES["MetricsStopped"]}
+    expect_alerts(tmp_path, {"up": "1x120"}, [30], summaries)
 
 
 @pytest.mark.parametrize("job", ["switch", "deploy"])
@@ -311,30 +269,16 @@ def test_a_job_keeps_alerts_back_while_the_writer_tells_of_it(job: str, tmp_path
         "lockstep_metrics_written_timestamp_seconds": "0+30x60 1800x59",
     }
     name = f"{job.title()}Running"
-    test = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "alert_rule_test": [
-            {
-                "eval_time": f"{minute}m",
-                "alertname": name,
-                "exp_alerts": [{"exp_labels": {"receiver": "nobody", "instance": "spark1"}}]
-                * fires,
-            }
-            for minute, fires in ((19, 0), (21, 1), (31, 1), (33, 0))
-        ],
-    }
-    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
-    files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
-    result = tools.run(["promtool", "test", "rules", tools.write_files(tmp_path, files)[1]])
-    assert result.returncode == 0, result.stdout + result.stderr
+    alert = {"exp_labels": {"receiver": "nobody", "instance": "spark1"}}
+    tests = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": [alert] * fires}
+        for minute, fires in ((19, 0), (21, 1), (31, 1), (33, 0))
+    ]
+    run_test(tmp_path, series, {"alert_rule_test": tests})
 
 
-def test_without_a_cap_nothing_is_judged_of_one() -> None:
+def test_without_a_cap_or_a_recorded_host_nothing_is_judged_of_one() -> None:
     assert "ClockCapLost" not in rules_text(spark().settings)
-
-
-def test_a_host_that_records_nobody_judges_itself_alone() -> None:
     assert "PeerSilent" not in rules_text(PLAN.settings)
 
 

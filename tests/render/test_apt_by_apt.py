@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tools
@@ -49,9 +50,7 @@ def server() -> Iterator[tuple[int, Requests]]:
         thread.join()
 
 
-def test_apt_logs_in_at_the_archives_and_at_the_proxy(
-    tmp_path: Path, server: tuple[int, Requests]
-) -> None:
+def test_apt_logs_in_at_the_archives_and_at_the_proxy(tmp_path: Path, server: Any) -> None:
     port, requests = server
     address = f"127.0.0.1:{port}"
     lines = (
@@ -146,39 +145,29 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
     return layout.Paths(tmp_path)
 
 
-def dead_source(paths: layout.Paths, port: int) -> str:
-    """Add a source that answers 404; returns its address."""
-    address = f"http://127.0.0.1:{port}/baseos/8"
-    line = {"etc/apt/sources.list.d/dgx.list": f"deb [trusted=yes] {address} ./\n"}
-    tools.write_files(paths.root, line)
-    return address
-
-
-def test_packages_come_although_one_source_is_dead_and_it_is_named(
+def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(
     host: layout.Paths, server: tuple[int, Requests], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    address = dead_source(host, server[0])
+    address = f"http://127.0.0.1:{server[0]}/baseos/8"
+    path = "etc/apt/sources.list.d/dgx.list"
+    tools.write_files(host.root, {path: f"deb [trusted=yes] {address} ./\n"})
+    # Without the dead source one of these cannot come.
+    with pytest.raises(errors.Problem) as problem:
+        package_changes.prepare_install(host, ["jq", "ninja-build"])
+    assert f"could not be read (Failed to fetch {address}/./Packages  404" in str(problem.value)
+    assert "apt cannot install jq, ninja-build without" in str(problem.value)
+    assert f"It stands in {host.root}/{path}:" in str(problem.value)
+    capfd.readouterr()
     package_changes.prepare_install(host, ["jq"])
     text = capfd.readouterr().out
     assert f"warning: a source of apt fails: Failed to fetch {address}/./Packages  404" in text
-    assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list: correct the source" in text
+    assert f"It stands in {host.root}/{path}: correct the source" in text
     assert package_changes.load(host).coming == ["jq"]
     package_changes.clear_coming_packages(host)
     assert package_changes.load(host).coming == []
     assert package_changes.load(host).packages == ["earlyoom"]
     # What a cut-off dpkg left is no obstacle for the next one.
     assert list((host.root / "var/lib/dpkg/updates").iterdir()) == []
-
-
-def test_a_dead_source_without_which_a_package_cannot_come_is_named(
-    host: layout.Paths, server: tuple[int, Requests]
-) -> None:
-    address = dead_source(host, server[0])
-    with pytest.raises(errors.Problem) as problem:
-        package_changes.prepare_install(host, ["jq", "ninja-build"])
-    assert f"could not be read (Failed to fetch {address}/./Packages  404" in str(problem.value)
-    assert "apt cannot install jq, ninja-build without" in str(problem.value)
-    assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list:" in str(problem.value)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +195,8 @@ def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_don
         "block apt: snaps (unpacked), thunderbird-locale-de (unpacked; Depends: thunderbird but it "
         "is not installable). `sudo dpkg" in str(problem.value)
     )
-    assert (
-        journal.exists()
-        and package_changes.foreign_unfinished_packages(host, ["snaps", "thunderbird-locale-de"])
-        == {}
-    )
+    names = ["snaps", "thunderbird-locale-de"]
+    assert journal.exists() and package_changes.foreign_unfinished_packages(host, names) == {}
 
 
 def basic(login: str) -> str:

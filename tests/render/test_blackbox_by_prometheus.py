@@ -6,11 +6,11 @@ import json
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lab_servers
 import pytest
 from a_probe import program
 from lab_servers import until
@@ -50,45 +50,22 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
         by_metric.setdefault(name, [f"# TYPE {name} gauge"]).append(line)
     text = "".join(f"{line}\n" for lines in by_metric.values() for line in lines)
     (folder / "samples").write_text(f"{text}# EOF\n")
-    result = run(
-        [
-            "promtool",
-            "tsdb",
-            "create-blocks-from",
-            "openmetrics",
-            folder / "samples",
-            folder / "data",
-        ]
-    )
+    words = ("promtool", "tsdb", "create-blocks-from", "openmetrics")
+    result = run([*words, folder / "samples", folder / "data"])
     assert result.returncode == 0, result.stdout + result.stderr
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    argv = ["prometheus", f"--config.file={folder}/prometheus.yml"]
+    argv += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
+    server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: ready(url), "Prometheus")
+        until(lambda: lab_servers.ask(f"{url}/-/ready").status == 200, "Prometheus")
         yield url, now
     finally:
         server.kill()
         server.wait()
-
-
-def ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 @pytest.fixture

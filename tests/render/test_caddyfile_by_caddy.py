@@ -19,9 +19,9 @@ from pathlib import Path
 import left_behind
 import pytest
 from a_spark import spark
+from tools import run
 
 from lockstep.inventory.cluster_join import join_clusters
-from lockstep.inventory.host import HostPlan
 from lockstep.onhost.access import certificate_authority
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
 from lockstep.units.tls_unit import CADDYFILE, ROOT, tls_files
@@ -84,7 +84,7 @@ class Front:
         words += ["--resolve", f"{name}:{self.port}:127.0.0.1", "--noproxy", "*"]
         words += ["--write-out", "%{http_version} %{http_code}", "--cacert", str(self.root)]
         words += [*options, f"https://{name}:{self.port}{path}"]
-        return subprocess.run(words, capture_output=True, text=True, check=False)
+        return run(words)
 
     def connection(self, name: str, believing: bool = True) -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=str(self.root))
@@ -94,18 +94,13 @@ class Front:
         return context.wrap_socket(plain, server_hostname=name)
 
 
-def gateway_plan(port: int, tls: object, *names: str) -> HostPlan:
-    gateway = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
-    (plan,) = join_clusters([spark("spark1", gateway=gateway)], "site.py")
-    return plan
-
-
 @contextmanager
 def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) -> Iterator[Front]:
     """Run Caddy with the deploy's file, with our own folders and address in it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    plan = gateway_plan(port, tls, *names)
+    gateway_keys = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
+    (plan,) = join_clusters([spark("spark1", gateway=gateway_keys)], "site.py")
     text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
     text = text.replace(ROOT, str(folder / "root.crt")).replace(TLS_SOCKET, str(folder / "socket"))
     (folder / "Caddyfile").write_text(text.replace("bind 10.0.0.1", "bind 127.0.0.1"))
@@ -117,11 +112,11 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
     gateway = Gateway(folder / "socket")
     threading.Thread(target=gateway.serve_forever, daemon=True).start()
     front = Front(folder, port, folder / "root.crt", gateway)
-    run = folder / "run"
-    run.mkdir()
+    home = folder / "run"
+    home.mkdir()
     environment = {
-        **{"RUNTIME_DIRECTORY": str(run), "CREDENTIALS_DIRECTORY": str(folder)},
-        **{"HOME": str(run), "XDG_CONFIG_HOME": str(run), "XDG_DATA_HOME": str(run)},
+        **{"RUNTIME_DIRECTORY": str(home), "CREDENTIALS_DIRECTORY": str(folder)},
+        **{"HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)},
         "PATH": os.environ["PATH"],
         **left_behind.inside(),
     }
@@ -157,20 +152,15 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
         yield front
 
 
-def test_a_client_that_believes_the_authority_is_answered_by_http_2(own: Front) -> None:
+def test_a_client_that_believes_the_authority_is_answered_by_http_2_and_no_other_believes_it(
+    own: Front, tmp_path: Path
+) -> None:
     result = own.curl("spark1")
     assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "2 200"), result.stderr
-
-
-def test_nobody_else_believes_it(own: Front, tmp_path: Path) -> None:
-    target_path = tmp_path / "root.crt"
-    target_path.write_text(
-        certificate_authority.certificate_in_file_text(
-            certificate_authority.make_authority(["spark1"], "spark1")
-        )
-    )
-    result = own.curl("spark1", "/", "--cacert", str(target_path))
-    assert result.returncode == 60, result.stdout
+    other_authority = certificate_authority.make_authority(["spark1"], "spark1")
+    path = tmp_path / "root.crt"
+    path.write_text(certificate_authority.certificate_in_file_text(other_authority))
+    assert own.curl("spark1", "/", "--cacert", str(path)).returncode == 60
 
 
 def test_the_gateway_hears_who_asks_and_not_what_that_one_says_of_it(own: Front) -> None:
@@ -196,12 +186,7 @@ def test_a_stream_comes_as_it_is_made(own: Front) -> None:
 
 
 def test_http_without_tls_is_refused_and_another_name_too(own: Front) -> None:
-    plain = subprocess.run(
-        ["curl", "--silent", "--noproxy", "*", f"http://127.0.0.1:{own.port}/"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    plain = run(["curl", "--silent", "--noproxy", "*", f"http://127.0.0.1:{own.port}/"])
     assert "x-forwarded-for" not in plain.stdout and "HTTPS server" in plain.stdout
     assert own.curl("spark1", "/", "--header", "Host: other").stdout == "2 421"
     # A name that no certificate is for.
@@ -211,13 +196,8 @@ def test_http_without_tls_is_refused_and_another_name_too(own: Front) -> None:
 def test_no_key_is_in_its_log_when_the_gateway_is_away(own: Front) -> None:
     (own.folder / "socket").rename(own.folder / "away")
     try:
-        header_options = (
-            "--header",
-            f"x-api-key: {KEY}",
-            "--header",
-            f"Authorization: Bearer {KEY}",
-        )
-        assert own.curl("spark1", "/v1/models", *header_options).stdout.endswith("2 502")
+        headers = ("--header", f"x-api-key: {KEY}", "--header", f"Authorization: Bearer {KEY}")
+        assert own.curl("spark1", "/v1/models", *headers).stdout.endswith("2 502")
     finally:
         (own.folder / "away").rename(own.folder / "socket")
     log = own.log.read_text()

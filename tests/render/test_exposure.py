@@ -16,6 +16,7 @@ from tools import run
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.cluster_join import join_clusters
+from lockstep.inventory.host import HostPlan
 from lockstep.monitoring.stack import monitoring_files
 from lockstep.units.backup_peer import peer_files
 from lockstep.units.backup_unit import backup_units
@@ -39,34 +40,26 @@ def figure(unit: Path) -> float:
     return float(match[1])
 
 
-def before_gateway(tls: object) -> dict[str, ManagedFile]:
-    """Caddy's files, with a certificate."""
-    (plan,) = join_clusters([spark("spark1", gateway={"bind": "0.0.0.0", "tls": tls})], "site.py")
-    return {file.path: file for file in tls_files(plan)}
+def plan(**data: object) -> HostPlan:
+    """The first of two hosts with these keys, which are off in the examples."""
+    plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", **data) for n in (1, 2)]
+    return join_clusters(plans, "site.py")[0]
 
 
-def monitored_files() -> dict[str, ManagedFile]:
-    """The monitoring files of a host, with a Prometheus that other hosts reach."""
-    keys = {"enabled": True, "bind": "fabric"}
-    plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", monitoring=keys) for n in (1, 2)]
-    return {file.path: file for file in monitoring_files(join_clusters(plans, "site.py")[0])}
-
-
-def backed_up() -> dict[str, ManagedFile]:
-    """Files of the nightly backup, to and from a peer, which is off in the examples."""
-    keys = {"enabled": True, "to": ("peer",)}
-    plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", backup=keys) for n in (1, 2)]
-    plan = join_clusters(plans, "site.py")[0]
-    return {file.path: file for file in (*backup_units(plan), *peer_files(plan))}
+def by_path(*files: ManagedFile) -> dict[str, ManagedFile]:
+    return {file.path: file for file in files}
 
 
 def services() -> dict[str, str]:
     """Name of every service that a deploy writes, with a host that has it → its text."""
     hosts = {host: rendered_files(host) for host in HOSTS}
     hosts |= {f"pair-{rank}": pair.rank_files(rank) for rank in (0, 1)}
-    hosts |= {kind: before_gateway(tls) for kind, tls in (("own", "own"), ("yours", YOURS))}
-    hosts["monitored"] = monitored_files()
-    hosts["backed up"] = backed_up()
+    for kind, tls in (("own", "own"), ("yours", YOURS)):
+        hosts[kind] = by_path(*tls_files(plan(gateway={"bind": "0.0.0.0", "tls": tls})))
+    monitored_plan = plan(monitoring={"enabled": True, "bind": "fabric"})
+    hosts["monitored"] = by_path(*monitoring_files(monitored_plan))
+    backup_plan = plan(backup={"enabled": True, "to": ("peer",)})
+    hosts["backed up"] = by_path(*backup_units(backup_plan), *peer_files(backup_plan))
     every = [
         (Path(path).name, file.text, host)
         for host, files in hosts.items()
@@ -97,11 +90,3 @@ def test_the_table_has_no_unit_that_is_not_there() -> None:
     assert set(documented_figures()) == {
         row(Path(name.partition(":")[2]).stem) for name in services()
     }
-
-
-def test_a_directive_that_is_lost_is_seen(tmp_path: Path) -> None:
-    text = rendered_files("spark")["/etc/systemd/system/vllm.service"].text
-    assert "SystemCallFilter=" in text
-    unit = tmp_path / "vllm.service"
-    unit.write_text(re.sub(r"^SystemCallFilter=.*\n", "", text, flags=re.MULTILINE))
-    assert figure(unit) > documented_figures()["vllm"]

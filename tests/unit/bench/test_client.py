@@ -1,67 +1,71 @@
-"""A token counts as come by the engine's own count, or by text where the engine has none."""
+"""A request: how its tokens are counted, how a wave is sent, and how an answer breaks."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from itertools import count
+from time import perf_counter
 from typing import Any
 
 import broken_engine
-from local_server import Reply, serving
+import local_server
+import pytest
 
 from lockstep.bench.client import Client, Clock
-from lockstep.bench.sample import Ask, BenchSample
+from lockstep.bench.sample import Ask
 from lockstep.onhost.engines import ENGINES
 
+_Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ASK = Ask("x", ({"role": "user", "content": "?"},), 8)
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-def event(text: str, tokens: int | None, **more: Any) -> str:
+
+def event(text: str, tokens: int | None, end: str | None = None) -> bytes:
     """One event of a stream; `tokens` are those so far, None where the engine does not say."""
-    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None, **more}
+    choices = [{"index": 0, "delta": {"content": text}, "finish_reason": end}] if end != "" else []
     usage = {} if tokens is None else {"usage": {"prompt_tokens": 3, "completion_tokens": tokens}}
-    return f"data: {json.dumps({'model': 'm', 'choices': [choice], **usage})}\n\n"
+    return f"data: {json.dumps({'model': 'm', 'choices': choices, **usage})}\n\n".encode()
 
 
-def total(tokens: int) -> str:
-    usage = {"prompt_tokens": 3, "completion_tokens": tokens}
-    return f"data: {json.dumps({'model': 'm', 'choices': [], 'usage': usage})}\n\n"
-
-
-def sample(*events: str) -> BenchSample:
-    """The client's sample of a stream with an event a second, the first after half a second."""
-    body = "".join([*events, "data: [DONE]\n\n"]).encode()
-    # An event is two lines, and each is given its time.
+@pytest.mark.parametrize(
+    ("events", "tokens", "first_s", "first_tokens", "last_s", "rate"),
+    [
+        pytest.param(
+            *([("", 0), ("", 1), ("", 2), ("Grüße", 3), ("", 3, "length")], 3, 1.5, 1, 3.5, 1.0),
+            id="tokens whose text is held back have come",
+        ),
+        pytest.param(
+            *([("three at once", 3), (" and two", 5), ("", 5, "stop")], 5, 0.5, 3, 1.5, 2.0),
+            id="tokens that come together are not counted as generated afterwards",
+        ),
+        pytest.param(
+            *([("", None), ("a", None), (" b", None), ("", None, "stop")], 2, 1.5, 1, 2.5, 1.0),
+            id="text counts where the engine does not count along",
+        ),
+        pytest.param(
+            *([("all of it", 4, "stop")], 4, 0.5, 4, 0.5, None),
+            id="an answer in one piece has no rate after its first token",
+        ),
+    ],
+)
+def test_a_token_counts_as_come_by_the_engines_count_or_else_by_text(
+    events: list[Any], tokens: int, first_s: float, first_tokens: int, last_s: float, rate: Any
+) -> None:
+    parts = [*(event(*of_one) for of_one in events), event("", tokens, ""), b"data: [DONE]\n\n"]
+    # An event is two lines, and each is given its time: an event a second.
     ticks = count()
-    ask = Ask("x", ({"role": "user", "content": "?"},), 8)
-    with serving({"/v1/chat/completions": Reply(body)}) as server:
-        measurement = Client(server.url, "m", clock=Clock(now=lambda: next(ticks) / 2)).complete(
-            ask
-        )
-    assert measurement.good, measurement
-    return measurement
-
-
-def test_tokens_whose_text_is_held_back_have_come() -> None:
-    measurement = sample(
-        event("", 0),
-        event("", 1),
-        event("", 2),
-        event("Grüße", 3),
-        event("", 3, finish_reason="length"),
-        total(3),
-    )
-    assert (measurement.first_s, measurement.first_tokens, measurement.last_s) == (1.5, 1, 3.5)
-    assert (measurement.tokens, measurement.pieces, measurement.decode_rate) == (3, 1, 1.0)
-
-
-def test_tokens_that_come_together_are_not_counted_as_generated_afterwards() -> None:
-    measurement = sample(
-        event("three at once", 3),
-        event(" and two", 5),
-        event("", 5, finish_reason="stop"),
-        total(5),
-    )
-    assert (measurement.first_s, measurement.first_tokens, measurement.last_s) == (0.5, 3, 1.5)
-    assert measurement.decode_rate == 2.0
+    clock = Clock(now=lambda: next(ticks) / 2)
+    with local_server.serving(
+        {"/v1/chat/completions": local_server.Reply(b"".join(parts))}
+    ) as server:
+        sample = Client(server.url, "m", clock=clock).complete(ASK)
+    assert sample.good, sample
+    assert (sample.first_s, sample.first_tokens, sample.last_s) == (first_s, first_tokens, last_s)
+    assert (sample.tokens, sample.decode_rate) == (tokens, rate)
 
 
 def test_a_lone_token_asks_for_no_ids() -> None:
@@ -75,18 +79,118 @@ def test_a_lone_token_asks_for_no_ids() -> None:
     assert [question.get("return_token_ids") for question in engine.request_bodies] == [None, True]
 
 
-def test_text_counts_where_the_engine_does_not_count_along() -> None:
-    measurement = sample(
-        event("", None),
-        event("a", None),
-        event(" b", None),
-        event("", None, finish_reason="stop"),
-        total(2),
-    )
-    assert (measurement.first_s, measurement.first_tokens, measurement.last_s) == (1.5, 1, 2.5)
-    assert (measurement.tokens, measurement.decode_rate) == (2, 1.0)
+@contextmanager
+def serving(answer: _Answer) -> Iterator[str]:
+    """A server that reads each request and answers it by `answer`, in a thread of its own."""
+    ready, url = threading.Event(), []
+    loop = asyncio.new_event_loop()
+
+    async def read_and_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        assert head.startswith("post /v1/chat/completions http/1.1\r\n")
+        await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
+        await answer(reader, writer)
+
+    async def start() -> None:
+        server = await asyncio.start_server(read_and_answer, "127.0.0.1", 0)
+        url.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        ready.set()
+
+    def run() -> None:
+        starting: Coroutine[Any, Any, None] = start()
+        loop.run_until_complete(starting)
+        loop.run_forever()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ready.wait()
+    try:
+        yield url[0]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
 
 
-def test_an_answer_in_one_piece_has_no_rate_after_its_first_token() -> None:
-    measurement = sample(event("all of it", 4, finish_reason="stop"), total(4))
-    assert (measurement.tokens, measurement.first_tokens, measurement.decode_rate) == (4, 4, None)
+def events(tokens: int) -> list[bytes]:
+    """A streamed answer of so many tokens."""
+    every = [event("a", number) for number in range(1, tokens + 1)]
+    return [*every, event("", None, "length"), b"data: [DONE]\n\n"]
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def test_all_of_a_wave_are_sent_before_any_is_read_and_by_one_thread() -> None:
+    came, all_came = 0, asyncio.Event()
+    threads = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        came += 1
+        if came == 64:
+            all_came.set()
+        await all_came.wait()
+        writer.write(HEAD)
+        # In turn, as an engine's steps are.
+        for part in events(8):
+            writer.write(chunk(part))
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+
+    def now() -> float:
+        threads.add(threading.get_ident())
+        return perf_counter()
+
+    with serving(answer) as url:
+        client = Client(url, "m", clock=Clock(now=now))
+        client.timeout_s = 20.0
+        samples, seconds = client.together([ASK] * 64)
+    assert [sample.fault for sample in samples] == [""] * 64
+    assert {(sample.tokens, sample.pieces) for sample in samples} == {(8, 8)}
+    assert threads == {threading.get_ident()}
+    assert seconds >= max(sample.seconds for sample in samples)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        # Chunks, cut anywhere, and a body without a length, which ends with its connection.
+        (HEAD + b"".join(map(chunk, events(3))) + b"0\r\n\r\n", ""),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"".join(events(3)), ""),
+        (b"", "ConnectionError: no answer"),
+        (b"SSH-2.0-OpenSSH\r\n", "ConnectionError: no answer of HTTP: b'SSH-2.0-OpenSSH"),
+        (HEAD + chunk(events(3)[0]) + b"40\r\nda", "IncompleteReadError: "),
+        (HEAD + b"zz\r\n", "not an answer of this API: invalid literal"),
+    ],
+)
+def test_a_body_is_read_however_it_is_cut_and_a_broken_one_is_a_fault(
+    content: bytes, fault: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for at in range(0, len(content), 7):
+            writer.write(content[at : at + 7])
+            await writer.drain()
+        writer.close()
+
+    with serving(answer) as url:
+        [sample], _ = Client(url, "m").together([ASK])
+    assert sample.fault.startswith(fault) and bool(sample.fault) == bool(fault), sample.fault
+    assert sample.good != bool(fault)
+    assert fault or (sample.tokens, sample.text) == (3, "aaa")
+
+
+def test_an_answer_that_does_not_come_is_timed_out() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    with serving(answer) as url:
+        client = Client(url, "m")
+        client.timeout_s = 0.05
+        assert client.complete(ASK).fault == "timed out: no answer within 0 s"
+
+
+def test_nobody_at_the_port_is_a_fault_of_each_sample() -> None:
+    samples, _ = Client("http://127.0.0.1:9", "m").together([ASK, ASK])
+    assert all(sample.fault.startswith("ConnectionRefusedError: ") for sample in samples)

@@ -1,79 +1,125 @@
-"""The most tokens a second of one stream: the memory's bandwidth over the bytes a token reads."""
+"""The way to a host that is measured, and the most tokens a second that it can give."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from a_probe import program
+from a_spark import pins_for, spark
 
+from lockstep.bench import reach
+from lockstep.bench.results import ResultError
 from lockstep.bench.ruler import FASTEST_TOK_S
 from lockstep.bench.subject import ceiling
 from lockstep.fit import catalogue
+from lockstep.fleet.login import Login
+from lockstep.onhost.core.config import Model
+from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.sizing import Serving
 
 SPARK = "12.1"
 MISTRAL = "mistral-small-4-119b-nvfp4-sglang-eagle"
 
 
-@pytest.fixture(scope="module")
-def loaded_catalogue() -> catalogue.Catalogue:
-    return catalogue.load(catalogue.FOLDER)
+CATALOGUE = catalogue.load(catalogue.FOLDER)
 
 
-def most(loaded_catalogue: catalogue.Catalogue, recipe: str = MISTRAL, **serving: int) -> float:
-    ceiling_tok_s = ceiling(
-        loaded_catalogue.recipes[recipe], Serving(**serving), loaded_catalogue.knowledge, SPARK
-    )
-    assert ceiling_tok_s is not None
-    return ceiling_tok_s
+def most(recipe: str = MISTRAL, **serving: int) -> float:
+    most_tok_s = ceiling(CATALOGUE.recipes[recipe], Serving(**serving), CATALOGUE.knowledge, SPARK)
+    assert most_tok_s is not None
+    return most_tok_s
 
 
-def test_one_spark_reads_273_gb_in_a_second(loaded_catalogue: catalogue.Catalogue) -> None:
-    read = loaded_catalogue.knowledge.checkpoint(loaded_catalogue.recipes[MISTRAL].model).token_gb
+def test_one_spark_reads_273_gb_in_a_second_and_each_drafted_token_may_be_taken() -> None:
+    read = CATALOGUE.knowledge.checkpoint(CATALOGUE.recipes[MISTRAL].model).token_gb
     assert read is not None
-    assert most(loaded_catalogue) == pytest.approx(273 / float(read.value))
+    assert most() == pytest.approx(273 / float(read.value))
+    assert most(draft_tokens=3) == pytest.approx(4 * most())
 
 
-def test_each_drafted_token_may_be_taken(loaded_catalogue: catalogue.Catalogue) -> None:
-    assert most(loaded_catalogue, draft_tokens=3) == pytest.approx(4 * most(loaded_catalogue))
+def test_hosts_that_split_each_layer_read_at_the_same_time() -> None:
+    assert most(tensor_parallel=2) == pytest.approx(2 * most())
+    assert most(pipeline_parallel=2, data_parallel=2) == pytest.approx(most())
 
 
-def test_hosts_that_split_each_layer_read_at_the_same_time(
-    loaded_catalogue: catalogue.Catalogue,
-) -> None:
-    assert most(loaded_catalogue, tensor_parallel=2) == pytest.approx(2 * most(loaded_catalogue))
-    assert most(loaded_catalogue, pipeline_parallel=2, data_parallel=2) == pytest.approx(
-        most(loaded_catalogue)
-    )
+def test_without_a_figure_anything_possible_is_allowed() -> None:
+    knowledge = CATALOGUE.knowledge
+    recipes = CATALOGUE.recipes.items()
+    unknown = [name for name, recipe in recipes if not knowledge.checkpoint(recipe.model).token_gb]
+    assert unknown and {most(name) for name in unknown} == {FASTEST_TOK_S}
 
 
-def test_without_a_figure_anything_possible_is_allowed(
-    loaded_catalogue: catalogue.Catalogue,
-) -> None:
-    unknown = [
-        name
-        for name, recipe in loaded_catalogue.recipes.items()
-        if loaded_catalogue.knowledge.checkpoint(recipe.model).token_gb is None
-    ]
-    assert unknown
-    assert {most(loaded_catalogue, name) for name in unknown} == {FASTEST_TOK_S}
-
-
-def test_the_bound_is_that_of_the_hosts_own_memory(loaded_catalogue: catalogue.Catalogue) -> None:
+def test_the_bound_is_that_of_the_hosts_own_memory() -> None:
     """On an H200 every fast model was suspect, by the figure of a Spark."""
-    h200 = replace(
-        loaded_catalogue.knowledge.hardware["dgx-spark"],
-        compute_capability="9.0",
-        bandwidth_gb_s=replace(
-            loaded_catalogue.knowledge.hardware["dgx-spark"].bandwidth_gb_s, value=4800
+    spark = CATALOGUE.knowledge.hardware["dgx-spark"]
+    bandwidth = replace(spark.bandwidth_gb_s, value=4800)
+    h200 = replace(spark, compute_capability="9.0", bandwidth_gb_s=bandwidth)
+    hardware = {**CATALOGUE.knowledge.hardware, "h200": h200}
+    knowledge = replace(CATALOGUE.knowledge, hardware=hardware)
+    recipe = CATALOGUE.recipes[MISTRAL]
+    assert ceiling(recipe, Serving(), knowledge, "9.0") == pytest.approx(most() * 4800 / 273)
+    assert ceiling(recipe, Serving(), knowledge, "10.0") is None
+
+
+PLAN = spark()
+PLACE = reach.BenchAddress(
+    PLAN, Login("spark-1", ("ssh", "--", "spark-1")), pins_for(PLAN), Path("some.lock.yaml")
+)
+KEY = "/etc/lockstep/secrets/api-key"
+
+
+@pytest.mark.parametrize(
+    ("ssh", "message"),
+    [
+        ("echo cat: No such file >&2; exit 1", "found cat: No such file. Deploy to this host"),
+        (
+            "echo timed out >&2; exit 255",
+            "found no connection: timed out. Try `ssh` to the host by hand.",
         ),
-    )
-    hardware = {**loaded_catalogue.knowledge.hardware, "h200": h200}
-    wider_catalogue = replace(
-        loaded_catalogue, knowledge=replace(loaded_catalogue.knowledge, hardware=hardware)
-    )
-    recipe = wider_catalogue.recipes[MISTRAL]
-    assert ceiling(recipe, Serving(), wider_catalogue.knowledge, "9.0") == pytest.approx(
-        most(wider_catalogue) * 4800 / 273
-    )
-    assert ceiling(recipe, Serving(), wider_catalogue.knowledge, "10.0") is None
+    ],
+)
+def test_a_key_that_cannot_be_read(
+    ssh: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "ssh", ssh)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    with pytest.raises(ResultError) as fault:
+        PLACE.secret(KEY)
+    assert str(fault.value).startswith(f"spark-1:{KEY}: the API key cannot be read; {message}")
+
+
+def test_a_host_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(argv: list[str], **options: Any) -> None:
+        raise subprocess.TimeoutExpired(argv, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", silent)
+    for ask in (PLACE.probe, lambda: PLACE.secret(KEY)):
+        with pytest.raises(ResultError, match=r"within 60 s\. Try `ssh` to "):
+            ask()
+
+
+def test_the_host_is_asked_for_what_the_log_of_its_engine_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = []
+
+    def read(where: Login, name: str, question: dict[str, Any], **_: Any) -> tuple[Any, None]:
+        requests.append(question["compiler_pattern"])
+        return {"hot": "a.service", "compiler_line": "21:04 JIT compilation"}, None
+
+    monkeypatch.setattr(reach.hosts, "read", read)
+    assert PLACE.look("vllm").compiler_line == "21:04 JIT compilation"
+    PLACE.look("an engine of somebody else")
+    assert requests == [ENGINES["vllm"].compile_pattern, ""]
+
+
+def test_a_model_that_gives_no_tokens_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model("vectors", "v.service", "http://127.0.0.1:1", "m", 1.0, kind="embedding")
+    answer = {"hot": model.unit, "models": {model.name: asdict(model)}}
+    monkeypatch.setattr(reach.hosts, "read", lambda *_, **__: (answer, None))
+    with pytest.raises(ResultError, match=r"vectors gives no tokens.*found kind embedding"):
+        reach.hot(PLACE)

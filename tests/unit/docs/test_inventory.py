@@ -88,10 +88,10 @@ spark = checked(__file__, [("spark-1.local", {"operators": ("you",)})])
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """An owner's folder with this checkout's group data, for one example."""
-    shutil.copytree(ROOT / "group_data", tmp_path / "group_data")
+    """An owner's folder with this checkout's group data."""
     (tmp_path / "inventories").mkdir()
     (tmp_path / "inventories/spark.py").write_text(PLAIN)
+    shutil.copytree(ROOT / "group_data", tmp_path / "group_data")
     return tmp_path
 
 
@@ -115,12 +115,13 @@ def test_every_example_loads(number: int, repository: Path) -> None:
 
 
 def test_no_other_example_is_left_that_nobody_can_load() -> None:
+    def is_example(block: str) -> bool:
+        return bool(FILE.match(textwrap.dedent(block)))
+
     for document in DOCUMENTS:
-        remaining_text = BLOCK.sub(
-            lambda match: "" if FILE.match(textwrap.dedent(match[2])) else match[2],
-            document.read_text(),
-        )
-        assert FRAGMENT.findall(remaining_text) == [], document.name
+        text = document.read_text()
+        remainder = BLOCK.sub(lambda match: "" if is_example(match[2]) else match[2], text)
+        assert FRAGMENT.findall(remainder) == [], document.name
 
 
 def models(plan: HostPlan) -> list[str]:
@@ -133,43 +134,39 @@ DEFAULT = ["qwen", "mistral", "mistral-vllm"]
 
 def test_two_sparks_serve_one_model_besides_their_own(repository: Path) -> None:
     plans = hosts("cluster.md", "_deepseek", repository)
-    assert {name: plan.settings.operators for name, plan in plans.items()} == {
-        "spark-1.local": ("you",),
-        "spark-2.local": ("you",),
-    }
+    assert list(plans) == ["spark-1.local", "spark-2.local"]
+    assert {plan.settings.operators for plan in plans.values()} == {("you",)}
     assert [models(plan) for plan in plans.values()] == [[*DEFAULT, "deepseek"]] * 2
     assert [plan.groups[0].rank for plan in plans.values()] == [0, 1]
     assert [plan.settings.fabric_address for plan in plans.values()] == ["10.77.0.11", "10.77.0.12"]
 
 
-def test_one_engine_is_open_and_the_others_stay(repository: Path) -> None:
-    (plan,) = hosts("security.md", "_open", repository).values()
-    assert {model.name: model.open for model in plan.models} == {
-        "qwen": True,
-        "mistral": False,
-        "mistral-vllm": False,
-    }
-    assert plan.models[0].data.launcher
-
-
-def test_the_firewalls_example_is_that_of_every_host(repository: Path) -> None:
+def test_a_firewall_and_an_open_engine_are_those_of_the_page(repository: Path) -> None:
     (plan,) = hosts("security.md", "tcp/3389", repository).values()
     assert plan.settings.firewall.enabled
     assert plan.settings.firewall.peers == ("10.10.0.0/24",)
+    (plan,) = hosts("security.md", "_open", repository).values()
+    assert [model.open for model in plan.models] == [True, False, False]
+    assert plan.models[0].data.launcher
 
 
 def test_the_minimum_is_the_only_change(repository: Path) -> None:
     (plan,) = hosts("measuring.md", "_minimum", repository).values()
     assert models(plan) == DEFAULT
-    minimums = [model.data.minimum for model in plan.models]
-    assert minimums[0] is None
-    assert minimums[1] is not None
-    assert minimums[1].share == 0.9
+    first, second, _ = (model.data.minimum for model in plan.models)
+    assert first is None and second and second.share == 0.9
 
 
 def test_one_spark_differs_on_purpose(repository: Path) -> None:
     plans = hosts("drift.md", "_differs", repository)
     assert [len(plan.settings.differs) for plan in plans.values()] == [0, 2]
+
+
+def test_a_released_vllm_is_one_value(repository: Path) -> None:
+    (plan,) = hosts("operating.md", "release", repository).values()
+    engine = plan.settings.engine
+    assert (engine.git, engine.transformers, engine.exclude_newer) == (None, None, None)
+    assert (engine.release, engine.torch) == ("vllm==0.20.2", "torch")
 
 
 def test_sparks_with_other_models(repository: Path) -> None:
@@ -178,13 +175,6 @@ def test_sparks_with_other_models(repository: Path) -> None:
     # The default reads images, what stands in for it does not.
     for plan in plans.values():
         assert [recipe.lockstep.vision for recipe in plan.models[0].recipes] == [True, False]
-
-
-def test_a_released_vllm_is_one_value(repository: Path) -> None:
-    (plan,) = hosts("operating.md", "release", repository).values()
-    engine = plan.settings.engine
-    assert (engine.git, engine.transformers, engine.exclude_newer) == (None, None, None)
-    assert (engine.release, engine.torch) == ("vllm==0.20.2", "torch")
 
 
 def test_the_readme_says_what_plan_says_about_the_models_as_they_are(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""The lab's readings of the machine underneath, and the command line of a guest."""
+"""Names and places of a lab, its readings of the machine underneath, and a guest's command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab_servers import until
 
 from lab import control
 from lab.core.errors import LabError
-from lab.core.state import Lab, hosts, open_lab
+from lab.core.state import Lab, find_host, hosts, open_lab
 from lab.host import connection, disk, network
 from lab.host.cable import MOST_FRAMES, Line
 from lab.host.machine import nspawn_command
@@ -87,3 +87,32 @@ def test_a_host_without_a_gpu_has_the_node_of_the_stand_in_and_one_with_a_gpu_it
     own = "--bind=/dev/nvidiactl:/dev/nvidiactl"
     command = nspawn_command(lab, hosts(1)[0], "v2", [own])
     assert own in command and stand_in not in command
+
+
+@pytest.mark.parametrize("count", [0, 17, -1])
+def test_a_number_of_hosts_that_the_subnet_cannot_hold_is_refused(count: int) -> None:
+    with pytest.raises(LabError, match="1 to 16"):
+        hosts(count)
+
+
+def test_a_lab_is_named_by_argument_then_environment_then_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LOCKSTEP_LAB", raising=False)
+    assert open_lab().name == "lab"
+    monkeypatch.setenv("LOCKSTEP_LAB", "second")
+    assert (open_lab().name, open_lab("third").name) == ("second", "third")
+
+
+@pytest.mark.parametrize("name", ["Lab", "a.b", "1st", "a/b", "-x", "a" * 25, "a b"])
+def test_a_name_that_cannot_be_part_of_a_namespace_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="lab name"):
+        open_lab(name)
+
+
+def test_no_two_labs_share_a_namespace_and_an_unknown_host_is_refused_with_the_known_ones() -> None:
+    assert open_lab("lab").host_namespace(hosts(1)[0]) == "lockstep-lab.spark1"
+    assert open_lab("lab-spark1").namespace == "lockstep-lab-spark1"
+    with pytest.raises(LabError) as error:
+        find_host(hosts(2), "spark3")
+    assert str(error.value) == "no host 'spark3' in this lab\nKnown: spark1, spark2."

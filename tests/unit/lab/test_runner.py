@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import runner
+from hostile import named_rows
+from hostile_rows import ROWS
 
 
 @dataclass
@@ -60,9 +62,7 @@ def test_the_same_seed_makes_the_same_runs(tmp_path: Path) -> None:
     assert first == second == [1, 5, 1, 3]
 
 
-def test_a_later_call_makes_the_missing_runs_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_later_call_makes_the_missing_runs_alone(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "record"
     throw("--record", str(file), "--throws", "2")
     assert throw("--record", str(file)) == 0
@@ -82,14 +82,12 @@ def test_an_assertion_that_fails_is_a_violation_after_which_no_run_begins(
     assert [line["number"] for line in record_lines(file)] == [0, 1, 2, 3]
 
 
-def test_what_has_nothing_to_do_is_not_kept(tmp_path: Path) -> None:
+def test_what_has_nothing_to_do_is_not_kept_and_after_the_limit_no_run_begins(
+    tmp_path: Path,
+) -> None:
     throw("--record", str(tmp_path / "record"), "--nothing", "3")
     assert [line["number"] for line in record_lines(tmp_path / "record")] == [0, 1, 2]
-
-
-def test_after_the_limit_no_run_begins() -> None:
-    trial = runner.Trial(None, Throw, limit=1e-9)
-    assert list(trial.remaining([Throw(0)])) == []
+    assert list(runner.Trial(None, Throw, limit=1e-9).remaining([Throw(0)])) == []
 
 
 def test_a_run_that_is_made_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
@@ -123,3 +121,12 @@ def test_the_report_of_the_longest_soak_is_still_read() -> None:
     assert len(trial.runs) == 2940
     assert trial.broken_rules() == []
     assert any(line.startswith("faults: ") for line in soaking.figures(trial))
+
+
+def test_rows_of_hostile_accounts_are_chosen_by_names_of_their_own() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert named_rows([]) == list(ROWS)
+    assert named_rows([ROWS[3].name]) == [ROWS[3]]
+    with pytest.raises(SystemExit, match="no row nonsense"):
+        named_rows(["nonsense"])

@@ -1,4 +1,4 @@
-"""Content is built once, whole, and under a name that changes with its inputs."""
+"""Content of the lab: built once, whole, and named by its inputs; wheels of what is installed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.core.cache import build_once, fingerprint, prune
+from lab.packages import installed_wheels
 
-
-def silent(message: str) -> None:
-    pass
+silent = print
 
 
 def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
@@ -67,3 +66,35 @@ def test_a_replaced_build_is_removed_only_when_nobody_has_used_it_for_long(tmp_p
     prune(tmp_path, ["index"], [tmp_path / "index-current"], silent)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"index-current", "index-used", "index-", "root-old"}
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """The words of a call that makes wheels of one installed package in `out`."""
+    info = tmp_path / "site/torch-1.dist-info"
+    info.mkdir(parents=True)
+    (tmp_path / "site/torch.py").write_text("")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1\n\n")
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n")
+    (info / "RECORD").write_text(
+        "".join(f"torch-1.dist-info/{name},,\n" for name in ("METADATA", "WHEEL", "RECORD"))
+        + "torch.py,,\n"
+    )
+    return [str(tmp_path / "out"), str(tmp_path / "site"), "--need", "torch"]
+
+
+def test_a_second_call_makes_everything_anew_and_leaves_what_is_no_wheel(
+    tmp_path: Path, words: list[str]
+) -> None:
+    out = tmp_path / "out"
+    package = out / "torch/__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("")
+    assert installed_wheels.main(words) == 0
+    assert package.exists(), "its folder had no wheel of ours"
+    assert installed_wheels.main(words) == 0
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.whl")) == [
+        "simple/torch/torch-1-py3-none-any.whl",
+        "torch/torch/torch-1-py3-none-any.whl",
+        "wheels/torch-1-py3-none-any.whl",
+    ]

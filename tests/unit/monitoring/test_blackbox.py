@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.monitoring.blackbox import Story, story
 from lockstep.monitoring.blackbox_text import lines, rows, sparkline
+from lockstep.monitoring.kernel_log import KernelMessage, parse
 
 GIB = 1024**3
 END = 1_795_000_000.0
@@ -67,15 +68,12 @@ def alone(**more: Any) -> Story:
     )
 
 
-def test_figures_have_their_units() -> None:
+def test_figures_have_their_units_and_a_counter_that_begins_anew_tells_nothing() -> None:
     figures = pair_story().figures
     assert figures["available_gib"][END] == pytest.approx(0.1)
     assert figures["memory_stalled_percent"][END] == pytest.approx(50)
     assert figures["disk_mb_s"][END] == pytest.approx(1000)
     assert "load" not in figures
-
-
-def test_a_counter_that_begins_anew_tells_nothing() -> None:
     more = [series("node_disk_read_bytes_total", lambda back: 5.0 if back else 1.0)]
     assert END not in pair_story(series=more).figures["disk_mb_s"]
 
@@ -107,34 +105,27 @@ def test_the_terminal_shows_each_second_of_the_end_and_fits_80_columns() -> None
     assert any(line.startswith("memory GiB") and "0.1 to 30.0" in line for line in shown_lines)
 
 
-def test_one_that_is_up_says_how_to_look_before_its_boot_and_one_that_started_again_when() -> None:
+def test_one_that_is_up_one_that_started_again_and_one_that_stood_still_are_told_apart() -> None:
     text = "\n".join(lines(pair_story(alive=True, now=END + 1)))
     assert "up, the last 5 minutes until" in text and "--before-boot" in text
     assert "it started again 50 s later" in "\n".join(lines(pair_story(booted=END + 50)))
-
-
-def test_figures_that_stood_still_before_the_end_are_said() -> None:
     still = series("lockstep_metrics_written_timestamp_seconds", lambda back: END - max(back, 40))
     assert "had stood still for 40 s" in pair_story(series=[still]).unknown[0]
     assert pair_story().unknown == []
 
 
-def test_one_alone_says_what_nobody_can_know() -> None:
+def test_one_alone_shows_what_its_kernel_kept_and_says_what_nobody_can_know() -> None:
     account = alone()
     assert max(map(len, lines(account))) <= 80
     text = " ".join(" ".join(lines(account)).split())
-    assert "spark-1, by its own record: last seen" in text
-    assert "qwen was hot when it was cut off" in text
-    assert "is recorded by no other Spark" in text
-    assert "no Prometheus kept them" in text and "pstore is empty" in text
-    assert "journal: kernel: NVRM: Xid 79" in text
-    assert "`lockstep help monitoring black-box`" in text
-
-
-def test_one_alone_shows_what_its_kernel_kept() -> None:
+    for sentence in (
+        *("spark-1, by its own record: last seen", "qwen was hot when it was cut off"),
+        *("is recorded by no other Spark", "no Prometheus kept them", "pstore is empty"),
+        *("journal: kernel: NVRM: Xid 79", "`lockstep help monitoring black-box`"),
+    ):
+        assert sentence in text
     account = alone(last_words={"/sys/fs/pstore/dmesg-efi-1": "Oops\nend"})
-    shown_lines = list(lines(account))
-    assert shown_lines[-3:] == ["/sys/fs/pstore/dmesg-efi-1:", "  Oops", "  end"]
+    assert list(lines(account))[-3:] == ["/sys/fs/pstore/dmesg-efi-1:", "  Oops", "  end"]
     assert not any("pstore is empty" in sentence for sentence in account.unknown)
 
 
@@ -149,3 +140,31 @@ def test_one_alone_shows_what_its_kernel_kept() -> None:
 )
 def test_a_sparkline(values: list[float], line: str) -> None:
     assert sparkline(values) == line
+
+
+NCFRAG = "3,7,99,-,ncfrag="
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "3,339,5140900,-;NVRM: Xid (PCI:000f): 79",
+            KernelMessage("err", "NVRM: Xid (PCI:000f): 79"),
+        ),
+        ("4,340,5140901,c;a; b, c", KernelMessage("warning", "a; b, c")),
+        # A facility other than the kernel's, and more fields than are known.
+        ("30,341,5140902,-;systemd[1]: hello", KernelMessage("info", "systemd[1]: hello")),
+        ("2,342,5140903,-,caller=T66;oops", KernelMessage("crit", "oops")),
+        # What no kernel wrote is told as it is.
+        ("hello", KernelMessage("", "hello")),
+        ("", KernelMessage("", "")),
+        # It belongs to the line before.
+        (" SUBSYSTEM=pci", None),
+        # A message of several packets, and one whose first packet was lost.
+        (f"{NCFRAG}0/9;abc;d{NCFRAG}5/9;efg", KernelMessage("err", "abc;defg")),
+        (f"{NCFRAG}5/9;efg", KernelMessage("err", "efg")),
+    ],
+)
+def test_a_line_of_netconsole_is_read(line: str, message: KernelMessage | None) -> None:
+    assert parse(line) == message

@@ -30,21 +30,16 @@ def lacking_keys(files: dict[str, Any] | None, *run: str) -> list[tuple[str, str
     return [(item.subject, item.message) for item in findings]
 
 
-def test_a_first_deploy_to_all_is_no_finding() -> None:
-    assert lacking_keys(None, *NAMES) == []
-
-
 @pytest.mark.parametrize(("host", "absent"), [NAMES, NAMES[::-1]])
 def test_one_without_the_key_is_refused_where_another_that_may_have_it_is_left_out(
     host: str, absent: str
 ) -> None:
     """The first host too: it would make a second authority."""
-    [(lacking, message)] = lacking_keys(None, host)
-    assert lacking == host
-    assert message == (
+    message = (
         f"the authority of certificates is to come from {absent}, which this run does not reach"
     )
-    assert "key-elsewhere" in FATAL
+    assert lacking_keys(None, host) == [(host, message)]
+    assert lacking_keys(None, *NAMES) == [], "a first deploy to all"
 
 
 @pytest.mark.parametrize("files", [KEPT, {**KEPT, "mode": "0644"}, {**KEPT, "owner": "anna"}])
@@ -64,16 +59,13 @@ def the_key() -> SharedKey:
 @pytest.mark.parametrize(
     ("seal_by_host", "giver"),
     [
-        ({"spark1": "s", "spark2": "s", "spark3": "s"}, "spark1"),
         ({"spark1": None, "spark2": None, "spark3": None}, "spark1"),
         ({"spark1": None, "spark2": "s", "spark3": "s"}, "spark2"),
         ({"spark1": None, "spark3": "s"}, "spark3"),
         ({"spark1": None, "spark2": None}, ""),
     ],
 )
-def test_a_key_comes_from_a_host_that_has_it(
-    seal_by_host: dict[str, str | None], giver: str
-) -> None:
+def test_a_key_comes_from_a_host_that_has_it(seal_by_host: Any, giver: str) -> None:
     key = the_key()
     files = {
         host: {key.path: seal and {**KEPT, "seal": seal}} for host, seal in seal_by_host.items()
@@ -83,15 +75,12 @@ def test_a_key_comes_from_a_host_that_has_it(
 
 def test_two_authorities_are_a_finding_that_names_both() -> None:
     key = the_key()
-    files = {
-        host: {key.path: {**KEPT, "seal": seal}}
-        for host, seal in (("spark1", "s"), ("spark2", "t"), ("spark3", "s"))
-    }
+    seals = (("spark1", "s"), ("spark2", "t"), ("spark3", "s"))
+    files = {host: {key.path: {**KEPT, "seal": seal}} for host, seal in seals}
     shared_keys = {name: [key] for name in files}
     (finding,) = preflight.keys_apart(shared_keys, files)
     assert (finding.code, finding.severity) == ("key-differs", "error")
     assert finding.message.endswith(f"{key.path}: one on spark1, spark3; another one on spark2")
-    assert "key-differs" in FATAL
     assert list(preflight.keys_apart(shared_keys, {**files, "spark2": files["spark1"]})) == []
 
 
@@ -107,48 +96,36 @@ def test_hosts_of_their_own_are_no_finding() -> None:
         "c": identity_facts(""),
     }
     assert list(preflight.clones(facts)) == []
-    assert list(preflight.clones({"a": facts["a"]})) == []
 
 
 @pytest.mark.parametrize(
-    ("first_facts", "second_facts", "message", "commands"),
+    ("first", "second", "message", "is_same_system", "is_same_key"),
     [
         (
-            identity_facts("1", "rsa A", "ed25519 K"),
-            identity_facts("1", "rsa B", "ed25519 K"),
+            *(identity_facts("1", "rsa A", "ed25519 K"), identity_facts("1", "rsa B", "ed25519 K")),
             "its machine-id is that of b too, and its SSH host key ed25519 K is that of b too",
-            ("systemd-machine-id-setup", "ssh-keygen -A"),
+            *(True, True),
         ),
         (
-            identity_facts("1", "K"),
-            identity_facts("2", "K"),
-            "its SSH host key K is that of b too",
-            ("ssh-keygen -A",),
+            *(identity_facts("1", "K"), identity_facts("2", "K")),
+            *("its SSH host key K is that of b too", False, True),
         ),
         (
-            identity_facts("1", "A"),
-            identity_facts("1", "B"),
-            "its machine-id is that of b too",
-            ("systemd-machine-id-setup",),
+            *(identity_facts("1", "A"), identity_facts("1", "B")),
+            *("its machine-id is that of b too", True, False),
         ),
     ],
 )
 def test_each_of_two_clones_is_named_with_the_other_and_what_to_type(
-    first_facts: dict[str, Any],
-    second_facts: dict[str, Any],
-    message: str,
-    commands: tuple[str, ...],
+    first: Any, second: Any, message: str, is_same_system: bool, is_same_key: bool
 ) -> None:
-    clones = list(
-        preflight.clones({"a": first_facts, "b": second_facts, "c": identity_facts("9", "C")})
-    )
+    clones = list(preflight.clones({"a": first, "b": second, "c": identity_facts("9", "C")}))
     assert [item.subject for item in clones] == ["a", "b"]
     assert {(item.code, item.severity) for item in clones} == {("clone", "error")}
     assert clones[0].message == message
-    every = ("systemd-machine-id-setup", "ssh-keygen -A")
-    assert tuple(word for word in every if word in clones[0].remedy) == commands
+    assert ("systemd-machine-id-setup" in clones[0].remedy) is is_same_system
+    assert ("ssh-keygen -A" in clones[0].remedy) is is_same_key
     assert "CVE-2026-24218" in clones[0].remedy
-    assert "clone" in FATAL
 
 
 def test_a_host_that_was_deployed_as_another_one_of_the_inventory_is_named() -> None:
@@ -158,8 +135,5 @@ def test_a_host_that_was_deployed_as_another_one_of_the_inventory_is_named() -> 
     assert "Compare ssh_hostname of spark1 and spark2" in finding.remedy
     # It can be waived: two hosts may change places on purpose.
     assert "other-host" not in FATAL
-
-
-@pytest.mark.parametrize("earlier_name", ["", "spark1", "the-old-name"])
-def test_a_new_host_and_one_with_a_new_name_are_not(earlier_name: str) -> None:
-    assert list(preflight.exchanged_hosts("spark1", {"named": earlier_name}, NAMES)) == []
+    for name in ("", "spark1", "the-old-name"):
+        assert list(preflight.exchanged_hosts("spark1", {"named": name}, NAMES)) == []

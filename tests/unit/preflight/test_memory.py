@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -32,7 +33,7 @@ def test_the_default_models_start_on_every_kit_that_was_reported(available: floa
     assert memory_findings(available, min_free_kib=45158) == []
 
 
-@pytest.mark.parametrize("available", [107, 102, 101.3])
+@pytest.mark.parametrize("available", [107, 101.3])
 def test_what_is_not_promised_in_less_is_one_that_may_be_chosen_and_not_the_default(
     available: float,
 ) -> None:
@@ -61,10 +62,8 @@ def test_a_spark_of_64_gb_is_judged_by_its_own_figures_and_what_is_said_to_set_i
 
 
 def test_a_spark_of_64_gb_that_nobody_expects_hears_what_to_say() -> None:
-    for gib, remedy in (
-        (61, '`expected = {"memory_gib": 58}`'),
-        (100, "Is something else holding memory"),
-    ):
+    remedies = {61: '`expected = {"memory_gib": 58}`', 100: "Is something else holding memory"}
+    for gib, remedy in remedies.items():
         every = findings(memory={"MemTotal": gib * GIB, "MemAvailable": 54 * GIB})
         [memory] = [item for item in every if item.code == "memory"]
         assert remedy in memory.remedy
@@ -95,34 +94,23 @@ def test_a_host_with_90_gib_hears_the_number_and_what_to_set_before_the_download
 def test_what_is_said_to_set_is_enough(available: float) -> None:
     models = {name: dict(data) for name, data in group_data.models.items()}
     for finding in memory_findings(available):
-        where = re.search(r"models\.([\w-]+)\.(\w+)` to", finding.remedy)
-        setting_pairs = re.findall(r'"(\w+)": ([\d.]+)', finding.remedy)
-        assert where and setting_pairs, finding.remedy
-        values = {key: float(value) if "." in value else int(value) for key, value in setting_pairs}
-        models[where[1]][where[2]] = {**models[where[1]].get(where[2], {}), **values}
+        match = re.search(r"models\.([\w-]+)\.(\w+)` to (\{[^}]+\})", finding.remedy)
+        assert match, finding.remedy
+        name, key, values = match.groups()
+        models[name][key] = {**models[name].get(key, {}), **json.loads(values)}
     assert memory_findings(available, spark(models=models)) == []
 
 
-def test_where_no_share_is_enough_that_is_said() -> None:
-    [mistral, *_] = [
-        item for item in memory_findings(60) if item.message.startswith("mistral needs")
-    ]
-    assert mistral.remedy.startswith("Free 35.9 GiB")
+def test_where_no_share_is_enough_that_is_said_with_who_holds_the_gpus_memory() -> None:
+    holder = "ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`"
+    [mistral] = [item for item in memory_findings(60) if item.message.startswith("mistral needs")]
+    assert mistral.remedy.startswith("Free 35.9 GiB") and "On the GPU" not in mistral.remedy
+    for item in memory_findings(60, gpu_held=[holder]):
+        assert item.remedy.endswith(f" On the GPU: {holder}.")
 
 
-def test_weights_that_are_here_make_it_a_warning() -> None:
-    checkpoints_present = {name: {64 * "e": 20 * GIB} for name in checkpoints_of(PLAN)}
-    assert {item.severity for item in memory_findings(90, checkpoints=checkpoints_present)} == {
-        "warning"
-    }
-
-
-def test_a_host_that_serves_is_not_judged() -> None:
+def test_weights_that_are_here_make_it_a_warning_and_a_host_that_serves_is_not_judged() -> None:
+    checkpoints = {name: {64 * "e": 20 * GIB} for name in checkpoints_of(PLAN)}
+    severities = {item.severity for item in memory_findings(90, checkpoints=checkpoints)}
+    assert severities == {"warning"}
     assert memory_findings(20, units_up=["sglang-mistral4.service"]) == []
-
-
-def test_who_holds_the_gpus_memory_is_named_beside_the_share() -> None:
-    gpu_holders = ["ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`"]
-    for item in memory_findings(60, gpu_held=gpu_holders):
-        assert item.remedy.endswith(f" On the GPU: {gpu_holders[0]}.")
-    assert "On the GPU" not in memory_findings(60)[0].remedy

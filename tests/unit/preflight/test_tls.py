@@ -6,13 +6,12 @@ import datetime
 from typing import Any
 
 import pytest
-from a_spark import findings, pins_for, spark
+from a_spark import pins_for, spark
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.x509 import CertificateBuilder, Name, random_serial_number
 
 from lockstep import preflight
-from lockstep.core.findings import Finding
 
 YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
 NAME = "spark-1.tail1234.ts.net"
@@ -20,10 +19,6 @@ NAME = "spark-1.tail1234.ts.net"
 
 def plan(tls: object, *names: str) -> Any:
     return spark(gateway={"bind": "0.0.0.0", "tls": tls, "names": names})
-
-
-def tls_findings(**facts: object) -> list[Finding]:
-    return findings(plan(YOURS), tls=facts)
 
 
 @pytest.mark.parametrize(
@@ -35,23 +30,8 @@ def tls_findings(**facts: object) -> list[Finding]:
         (plan("tailscale", NAME, "10.0.0.5"), {"tailscale": [NAME]}),
     ],
 )
-def test_a_host_is_asked_for_what_is_wanted(
-    intended_host: Any, expected_question: dict[str, Any]
-) -> None:
+def test_a_host_is_asked_for_what_is_wanted(intended_host: Any, expected_question: Any) -> None:
     assert preflight.questions(intended_host, pins_for(intended_host))["tls"] == expected_question
-
-
-def test_one_that_cannot_be_used_stops_the_deploy() -> None:
-    [finding] = tls_findings(fault="/etc/ssl/spark.key: Permission denied")
-    assert (finding.code, finding.severity) == ("certificate", "error")
-    assert "/etc/ssl/spark.key: Permission denied" in finding.message
-
-
-def test_one_that_ends_soon_is_a_warning() -> None:
-    assert tls_findings(days=21) == []
-    [finding] = tls_findings(days=20)
-    assert (finding.code, finding.severity) == ("certificate-ends", "warning")
-    assert "20 days" in finding.message and "restart lockstep-tls" in finding.remedy
 
 
 def pem(days: int) -> tuple[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from a_spark import spark
 
 from lockstep.resources import accounts
-from lockstep.system.accounts import Account, system_accounts
+from lockstep.system.accounts import Account, people, system_accounts
 
 SERVICE = Account("lockstep", ("docker",), home="/var/lib/lockstep")
 OPERATOR = Account("spark", ("docker", "lockstep-operators"))
@@ -36,50 +38,49 @@ ADD_SERVICE = [
 BOTH = ["docker", "lockstep-operators"]
 
 
-@pytest.mark.parametrize(
-    ("service", "operator", "gid", "expected_commands"),
-    [
-        pytest.param(
-            *(None, ["spark", "sudo"], None),
-            [
-                ["groupadd", "--system", "lockstep-operators"],
-                ADD_SERVICE,
-                ["gpasswd", "--add", "spark", "docker"],
-                ["gpasswd", "--add", "spark", "lockstep-operators"],
-            ],
-            id="a wiped host: the group comes before its members",
-        ),
-        pytest.param(["docker", "lockstep"], [*BOTH, "sudo"], 990, [], id="a second run"),
-        pytest.param(
-            *(["lockstep"], BOTH, 990),
-            [["gpasswd", "--add", "lockstep", "docker"]],
-            id="a group of the service",
-        ),
-        pytest.param(
-            *(["docker", "lockstep"], ["docker"], 990),
-            [["gpasswd", "--add", "spark", "lockstep-operators"]],
-            id="a group of the operator",
-        ),
-        pytest.param(None, BOTH, 990, [ADD_SERVICE], id="the service's account"),
-    ],
-)
-def test_only_what_is_missing_is_added(
-    service: list[str] | None,
-    operator: list[str],
-    gid: int | None,
-    expected_commands: list[list[str]],
-) -> None:
+CASES: dict[str, Any] = {
+    "a wiped host: the group comes before its members": (
+        *(None, ["spark", "sudo"], None),
+        [
+            ["groupadd", "--system", "lockstep-operators"],
+            ADD_SERVICE,
+            ["gpasswd", "--add", "spark", "docker"],
+            ["gpasswd", "--add", "spark", "lockstep-operators"],
+        ],
+    ),
+    "a second run": (["docker", "lockstep"], [*BOTH, "sudo"], 990, []),
+    "a group of the service": (
+        ["lockstep"],
+        BOTH,
+        990,
+        [["gpasswd", "--add", "lockstep", "docker"]],
+    ),
+    "the service's account": (None, BOTH, 990, [ADD_SERVICE]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_is_missing_is_added(case: str) -> None:
+    service, operator, gid, expected_commands = CASES[case]
     assert commands(service, operator, gid) == expected_commands
 
 
-def test_the_gateways_account_is_in_no_group_of_others() -> None:
+def test_the_gateways_account_is_in_no_group_of_others_and_an_operator_is_never_created() -> None:
     gateway = system_accounts(spark())[1]
     [command] = accounts.commands([], [gateway], {})
     assert command == [
         *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
         *("--home-dir", "/etc/lockstep/gateway", "--no-create-home", "lockstep-gateway"),
     ]
-
-
-def test_an_operator_is_never_created() -> None:
     assert {command[0] for command in accounts.commands([], [OPERATOR], {})} == {"gpasswd"}
+
+
+def test_an_operator_switches_and_gets_docker_only_by_name() -> None:
+    # As an inventory gives it: pyinfra has keys of its own that begin with "docker_".
+    groups = {"operators": ("ann", "bob", "j.doe@corp.example"), "docker_users": ("bob", "cy")}
+    assert people(spark(**groups).settings) == [
+        Account("ann", ("lockstep-operators",)),
+        Account("bob", ("lockstep-operators", "docker")),
+        Account("j.doe@corp.example", ("lockstep-operators",)),
+        Account("cy", ("docker",)),
+    ]

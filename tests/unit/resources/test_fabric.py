@@ -1,4 +1,4 @@
-"""The fast link: what diff says of its addresses, its MTU, and of an absent interface."""
+"""The fast link and the firewall's table: what diff says of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def differences(state: DesiredState, facts: dict[str, Any]) -> tuple[Difference,
     ("item", "found", "message"),
     [
         ("MTU", "1500", "expected 9000, found 1500"),
-        ("addresses", "none", "expected 10.77.0.11/24, found none"),
         ("addresses", "110.77.0.11/24", "expected 10.77.0.11/24, found 110.77.0.11/24"),
     ],
 )
@@ -51,14 +50,11 @@ def test_an_address_or_mtu_that_is_not_in_force_is_named(
     assert display(row)[1] == [("", message)]
 
 
-def test_without_a_cable_nothing_is_missed_and_an_absent_adapter_is_by_hand() -> None:
+def test_what_no_cable_shows_or_no_deploy_writes_is_not_missed_and_an_absent_adapter_is() -> None:
     assert differences(linked_host(PORT), {}) == ()
     [row] = differences(linked_host(ADAPTER), {})
     assert (row.kind, row.item, row.how) == ("interface", ADAPTER, "by hand")
     assert row.command == "sudo ip link"
-
-
-def test_addresses_that_no_deploy_writes_are_not_asked_for() -> None:
     assert "network.fabric" in questions(linked_host(PORT))
     own = linked_host(PORT, netplan=False)
     assert "network.fabric" not in questions(own)
@@ -73,3 +69,41 @@ def test_an_mtu_that_the_deploy_puts_right_is_not_left_to_people_too() -> None:
     pairs[0][1]["facts"]["fast link"][f"{PORT} MTU"] = "1500"
     row = only(diff_report(*pairs))
     assert (row.host, row.kind, row.how) == ("spark1", "fast link", "deploy")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, "nothing"), ("other rules", "other rules"), (32 * "0", "other content")],
+)
+def test_a_table_that_is_gone_or_has_other_rules_is_named(value: str | None, words: str) -> None:
+    spark = host()
+    snapshot = perfect(spark)
+    del snapshot["facts"]["firewall table"]["inet lockstep"]
+    if value is not None:
+        snapshot["facts"]["firewall table"]["inet lockstep"] = value
+    row = only(diff_report((spark, snapshot)))
+    assert (row.severity, row.kind, row.item, row.how) == (
+        *("error", "firewall table", "inet lockstep", "deploy"),
+    )
+    assert display(row)[1] == [("", f"expected as deployed, found {words}")]
+
+
+def test_each_host_s_own_rules_count() -> None:
+    open_host = host("spark2", firewall={"open": ("tcp/3389",)})
+    pairs = [(desired_state, perfect(desired_state)) for desired_state in (host(), open_host)]
+    assert diff_report(*pairs).differences == ()
+    first, second = (snapshot["facts"] for _, snapshot in pairs)
+    first["firewall table"], second["firewall table"] = (
+        second["firewall table"],
+        first["firewall table"],
+    )
+    assert len(diff_report(*pairs).differences) == 2
+
+
+def test_without_a_firewall_nothing_is_asked_or_said() -> None:
+    spark = host(firewall={"enabled": False})
+    assert "firewall" in questions(host())
+    assert "firewall" not in questions(spark)
+    snapshot = perfect(spark)
+    snapshot["facts"]["firewall table"] = {"inet lockstep": "other rules"}
+    assert diff_report((spark, snapshot)).differences == ()

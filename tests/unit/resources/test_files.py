@@ -19,20 +19,14 @@ SAME = {
 }
 LINK = {**{key: SAME[key] for key in SAME if key != "seal"}, "kind": "link", "target": "/x"}
 OTHER = {**SAME, "text": "other\n", "seal": seal(KEY, b"other\n")}
-SAME_FOLDER = {
-    "kind": "folder",
-    "mode": "0750",
-    "owner": "lockstep",
-    "group": "lockstep",
-    "text": None,
-}
+OWNERS = {"owner": "lockstep", "group": "lockstep"}
+SAME_FOLDER = {"kind": "folder", "mode": "0750", "text": None, **OWNERS}
 
 
 def test_what_is_as_it_should_be_gives_no_change() -> None:
     existing_files = {"/etc/a": SAME, "/data": SAME_FOLDER, "/etc/old": None}
-    todo = file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
-    assert todo == Changes()
-    assert not todo
+    changes = file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
+    assert changes == Changes() and not changes
 
 
 @pytest.mark.parametrize(
@@ -48,9 +42,7 @@ def test_what_is_as_it_should_be_gives_no_change() -> None:
         (LINK, None),
     ],
 )
-def test_a_file_that_differs_in_anything_is_written(
-    have: dict[str, Any] | None, earlier_text: str | None
-) -> None:
+def test_a_file_that_differs_in_anything_is_written(have: Any, earlier_text: Any) -> None:
     assert file_changes([FILE], [], [], {"/etc/a": have}) == Changes(
         files=(FILE,), differences=(("/etc/a", earlier_text, "text\n"),)
     )
@@ -86,17 +78,14 @@ HELD = {
 }
 
 
-def test_a_private_file_is_compared_by_a_keyed_hash() -> None:
-    file_seal = seal(KEY, PRIVATE.text.encode())
-    assert not file_changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "seal": file_seal}})
-
-
 @pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])
-def test_the_text_of_a_private_file_is_never_shown(have: dict[str, Any] | None) -> None:
-    todo = file_changes([PRIVATE], [], [], {PRIVATE.path: have})
-    assert todo.files == (PRIVATE,)
-    assert "secret" not in str(todo.differences)
-    assert todo.differences == ((PRIVATE.path, "" if have else None, ""),)
+def test_a_private_file_is_compared_by_a_keyed_hash_and_its_text_is_never_shown(have: Any) -> None:
+    file = {**HELD, "seal": seal(KEY, PRIVATE.text.encode())}
+    assert not file_changes([PRIVATE], [], [], {PRIVATE.path: file})
+    changes = file_changes([PRIVATE], [], [], {PRIVATE.path: have})
+    assert changes.files == (PRIVATE,)
+    assert "secret" not in str(changes.differences)
+    assert changes.differences == ((PRIVATE.path, "" if have else None, ""),)
 
 
 def test_diff_compares_what_a_deploy_does() -> None:

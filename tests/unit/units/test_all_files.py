@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,17 +14,14 @@ from lockstep.files.systemd_quoting import (
     free_text,
     quoted_argument,
     quoted_path,
-    split_before_flags,
 )
-from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Gpu, Proxy, Settings, Sources
+from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
 from lockstep.system.base_files import absent_files, host_files, tools_environment
 from lockstep.units.all_files import deployed_files
-from lockstep.units.docker_run import foreground_options
-from lockstep.units.watch_units import watch_units
 
+BARE = Settings(name="spark", models={})
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
 EVERYTHING = Settings(
     name="spark",
@@ -38,7 +36,6 @@ EVERYTHING = Settings(
 
 
 def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
-    bare = Settings(name="spark", models={})
     conditional = {
         "/etc/apt/sources.list.d/lockstep.list",
         "/etc/apt/apt.conf.d/60lockstep-proxy",
@@ -48,18 +45,14 @@ def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
         "/etc/systemd/system/docker.service.d/60-lockstep-proxy.conf",
         "/etc/sysctl.d/60-lockstep.conf",
     }
-    assert set(absent_files(bare)) == conditional
+    assert set(absent_files(BARE)) == conditional
     assert absent_files(EVERYTHING) == ()
     assert conditional <= {file.path for file in host_files(EVERYTHING)}
-    assert not conditional & {file.path for file in host_files(bare)}
+    assert not conditional & {file.path for file in host_files(BARE)}
 
 
 def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
-    file = next(
-        candidate
-        for candidate in host_files(EVERYTHING)
-        if candidate.path == "/etc/lockstep/tools.env"
-    )
+    (file,) = (file for file in host_files(EVERYTHING) if file.path.endswith("/tools.env"))
     assert file.mode == "0600"
     assert tools_environment(EVERYTHING) == file.path
     values = dict(line.split("=", 1) for line in file.text.splitlines() if "=" in line)
@@ -69,57 +62,35 @@ def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
     assert "index.example:3141" in values["UV_INSECURE_HOST"]
     assert "me:" not in values["UV_INSECURE_HOST"]
     assert values.keys() >= PROXY.environment().keys()
-    bare = Settings(name="spark", models={})
-    assert tools_environment(bare) is None
-    assert tools_environment(replace(bare, proxy=PROXY)) == "/etc/lockstep/proxy.env"
+    assert tools_environment(BARE) is None
+    assert tools_environment(replace(BARE, proxy=PROXY)) == "/etc/lockstep/proxy.env"
 
 
 @pytest.mark.parametrize(
-    "changed_settings",
+    "change",
     [
-        Settings(name="spark", models={}, proxy=Proxy(http="http://x\nSECRET=1")),
-        Settings(name="spark", models={}, sources=Sources(apt=("deb x\ndeb y",))),
-        Settings(name="spark", models={}, sources=Sources(python_index="http://x\nSECRET=1")),
-        Settings(name="spark", models={}, sysctls={"vm.swappiness": "1\nkernel.x = 2"}),
+        {"proxy": Proxy(http="http://x\nSECRET=1")},
+        {"sources": Sources(apt=("deb x\ndeb y",))},
+        {"sources": Sources(python_index="http://x\nSECRET=1")},
+        {"sysctls": {"vm.swappiness": "1\nkernel.x = 2"}},
     ],
 )
-def test_a_value_that_would_break_its_file_is_refused(changed_settings: Settings) -> None:
+def test_a_value_that_would_break_its_file_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InventoryError, match="must be one line") as error:
-        host_files(changed_settings)
+        host_files(replace(BARE, **change))
     assert "SECRET" not in str(error.value)
 
 
-def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
-    options = foreground_options("some-engine")
-    option_values = dict(itertools.pairwise(options))
-    assert options[:2] == ("/usr/bin/docker", "run") and "--rm" in options
-    assert "--detach" not in options and "-d" not in options
-    assert option_values["--restart"] == "no"
-    assert option_values["--pull"] == "never"
-    assert option_values["--label"] == "com.centurylinklabs.watchtower.enable=false"
-
-
-def test_an_operator_can_log_in_when_memory_is_short_and_protects_nothing_from_its_killer() -> None:
-    files = host_files(Settings(name="spark", models={}))
-    ssh = next(file.text for file in files if "ssh.service.d" in file.path).splitlines()
-    assert "MemoryMin=64M" in ssh
-    # A session would inherit it.
-    assert [line for line in ssh if line.startswith("OOM")] == []
-
-
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
-    bare = Settings(name="spark", models={})
     with pytest.raises(LockstepError, match="open-webui"):
-        deployed_files(HostPlan("spark", bare, ()), Pins(), engine_id="")
+        deployed_files(HostPlan("spark", BARE, ()), Pins(), engine_id="")
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])
 def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
-    for quote in (quoted_argument, free_text):
+    for quote in (quoted_argument, free_text, partial(assignment, "NAME")):
         with pytest.raises(UnitError, match="control characters"):
             quote(value)
-    with pytest.raises(UnitError, match="control characters"):
-        assignment("NAME", value)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +98,6 @@ def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
     [
         ("--port", "--port"),
         ("", "''"),
-        ("a b", "'a b'"),
         ('{"k": 3}', "'{\"k\": 3}'"),
         ("it's", '"it\'s"'),
         ("50%", "50%%"),
@@ -145,34 +115,3 @@ def test_free_text_and_paths_keep_their_percent_signs() -> None:
     assert quoted_path("/mnt/my disk/50%") == "'/mnt/my disk/50%%'"
     with pytest.raises(UnitError, match="backslash"):
         free_text("goes on \\")
-
-
-def test_a_command_line_breaks_before_each_flag() -> None:
-    argv = ("docker", "run", "--rm", "--env", "A=b", "image@sha256:0", "serve", "-x", "-1")
-    assert split_before_flags(argv, "image@sha256:0") == [
-        ["docker", "run"],
-        ["--rm"],
-        ["--env", "A=b"],
-        ["image@sha256:0", "serve"],
-        ["-x", "-1"],
-    ]
-
-
-def test_a_missing_template_value_is_one_clear_error() -> None:
-    with pytest.raises(LockstepError) as error:
-        render_template("scripts/alias.sh.j2", name="qwen")
-    assert "templates/scripts/alias.sh.j2: a template value is missing" in str(error.value)
-    assert "switch" in str(error.value)
-
-
-def test_a_cap_of_the_clock_is_a_unit_whose_stop_lifts_it() -> None:
-    settings = Settings(name="spark1", models={})
-    path = "/etc/systemd/system/lockstep-gpu-cap.service"
-    assert path not in [file.path for file in watch_units(HostPlan("spark1", settings, ()), ())]
-    capped_plan = HostPlan("spark1", replace(settings, gpu=Gpu(max_clock_mhz=2100)), ())
-    (file,) = (file for file in watch_units(capped_plan, ()) if file.path == path)
-    assert "\nExecStart=/usr/bin/nvidia-smi -lgc 0,2100\n" in file.text
-    assert "\nExecStop=/usr/bin/nvidia-smi -rgc\n" in file.text
-    # Shown as up after its work is done, and at each boot.
-    assert "\nRemainAfterExit=yes\n" in file.text
-    assert "\nWantedBy=multi-user.target\n" in file.text

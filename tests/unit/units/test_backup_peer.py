@@ -1,35 +1,31 @@
-"""Backups to the next Spark: its listener, the way there, the keys, and who else sees them."""
+"""The nightly backup: its units, its place, and the way to the next Spark with its keys."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import pins_for, spark
-from monitored_spark import file_text
-from tools import run
+from a_spark import healthy, pins_for, spark
+from monitored_spark import file_text, hosts_with
+from tools import run, write_files
 
+from lockstep import preflight
 from lockstep.cli.remove import question
 from lockstep.core.errors import InventoryError
+from lockstep.deploy.plan import plan_hosts
+from lockstep.fit import catalogue as catalogues
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.resources import accounts
 from lockstep.system.accounts import system_accounts
 from lockstep.units.backup_peer import CLOSED, LISTENER, PRIVATE, UNIT, WAY
+from lockstep.units.backup_unit import PASSWORD, one_disk_finding
 
 PEER = {"enabled": True, "to": ("peer",)}
-
-
-def hosts(*backup: dict[str, Any], **data: Any) -> list[DesiredState]:
-    """Hosts on one fast link, with these keys of backups."""
-    plans = [
-        spark(f"spark{number}", fabric_address=f"10.77.0.{number}", backup=keys, **data)
-        for number, keys in enumerate(backup, 1)
-    ]
-    return [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
 
 
 def settings(text: str) -> dict[str, str]:
@@ -39,92 +35,71 @@ def settings(text: str) -> dict[str, str]:
 
 
 def test_each_host_backs_up_to_the_next_and_the_last_to_the_first() -> None:
-    every = hosts(PEER, PEER, PEER)
-    assert [
-        desired_state.plan.backups.peer.name
-        for desired_state in every
-        if desired_state.plan.backups.peer
-    ] == [*("spark2", "spark3", "spark1")]
-    assert [
-        desired_state.plan.backups.of.name
-        for desired_state in every
-        if desired_state.plan.backups.of
-    ] == [*("spark3", "spark1", "spark2")]
+    backups = [state.plan.backups for state in hosts_with("backup", PEER, PEER, PEER)]
+    peers = [(item.peer.name, item.of.name) for item in backups if item.peer and item.of]
+    assert peers == [("spark-2", "spark-3"), ("spark-3", "spark-1"), ("spark-1", "spark-2")]
 
 
-def test_restic_is_told_the_way_by_its_name() -> None:
-    desired_state, two = hosts({"enabled": True, "to": ("/mnt/nas", "peer")}, {"port": 7000})
-    to = json.loads(file_text(desired_state, "backup.json"))["to"]
-    assert to == ["/mnt/nas/spark1", "sftp:spark2.lockstep:/spark1"]
-    way = settings(file_text(desired_state, WAY))
-    assert (way["Host"], way["HostName"], way["Port"]) == ("spark2.lockstep", "10.77.0.2", "7000")
-    assert way["IdentityFile"] == PRIVATE and way["StrictHostKeyChecking"] == "yes"
-    assert (
-        file_text(desired_state, LISTENER)
-        == file_text(desired_state, UNIT)
-        == file_text(two, WAY)
-        == ""
+def test_restic_is_told_the_way_by_its_name_and_ssh_reads_it_as_it_is_meant(tmp_path: Path) -> None:
+    first, second = hosts_with(
+        "backup", {"enabled": True, "to": ("/mnt/nas", "peer")}, {"port": 7000}
     )
+    to = json.loads(file_text(first, "backup.json"))["to"]
+    assert to == ["/mnt/nas/spark-1", "sftp:spark-2.lockstep:/spark-1"]
+    file = tmp_path / "way"
+    file.write_text(file_text(first, WAY))
+    output = run(["ssh", "-G", "-F", file, "spark-2.lockstep"]).stdout
+    assert (
+        dict(line.split(None, 1) for line in output.splitlines() if " " in line).items()
+        >= {
+            **{"hostname": "10.77.0.2", "port": "7000", "user": "lockstep-backup"},
+            **{"identityfile": PRIVATE, "hostkeyalias": "spark-2.lockstep"},
+            **{"stricthostkeychecking": "true", "batchmode": "yes"},
+        }.items()
+    )
+    assert not (file_text(first, LISTENER) + file_text(first, UNIT) + file_text(second, WAY))
 
 
 def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -> None:
-    desired_state, two = hosts(PEER, {})
-    listener = settings(file_text(two, LISTENER))
-    (key,) = [key for key in two.shared_keys if key.hosts[0] == "spark1"]
+    first, second = hosts_with("backup", PEER, {})
+    listener = settings(file_text(second, LISTENER))
+    (key,) = [key for key in second.shared_keys if key.hosts[0] == "spark-1"]
     assert listener["AuthorizedKeysFile"] == key.path
     assert listener["ListenAddress"] == "10.77.0.2:7076"
     assert listener["AllowUsers"] == "lockstep-backup@10.77.0.1"
     assert listener["ForceCommand"] == "internal-sftp" and listener["DisableForwarding"] == "yes"
     assert listener["ChrootDirectory"] == "/var/lib/lockstep-backup"
     assert listener["AuthenticationMethods"] == "publickey"
-    unit = file_text(two, UNIT)
+    unit = file_text(second, UNIT)
     assert "IPAddressDeny=any\nIPAddressAllow=10.77.0.1\n" in unit
-    assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark1" in (
+    assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark-1" in (
         unit
     )
-    assert UNIT in two.watch_units and UNIT not in desired_state.watch_units
-    rules = file_text(two, "firewall.nft")
+    assert UNIT in second.watch_units and UNIT not in first.watch_units
+    rules = file_text(second, "firewall.nft")
     assert re.findall(r"saddr { (\S+) } tcp dport 7076 accept", rules) == ["10.77.0.1/32"]
-    assert "7076" not in file_text(desired_state, "firewall.nft")
-
-
-def test_ssh_reads_the_way_as_it_is_meant(tmp_path: Path) -> None:
-    desired_state, _ = hosts(PEER, {})
-    file = tmp_path / "way"
-    file.write_text(file_text(desired_state, WAY))
-    output = run(["ssh", "-G", "-F", file, "spark2.lockstep"]).stdout
-    ssh_options = dict(line.split(None, 1) for line in output.splitlines() if " " in line)
-    assert (ssh_options["hostname"], ssh_options["user"]) == ("10.77.0.2", "lockstep-backup")
-    assert ssh_options["stricthostkeychecking"] == "true" and ssh_options["batchmode"] == "yes"
-    assert (
-        ssh_options["hostkeyalias"] == "spark2.lockstep" and ssh_options["identityfile"] == PRIVATE
-    )
+    assert "7076" not in file_text(first, "firewall.nft")
 
 
 def test_a_key_stays_where_it_is_made_and_only_public_halves_are_carried() -> None:
-    desired_state, two = hosts(PEER, {})
-    assert desired_state.shared_keys == two.shared_keys
-    public, known_keys = desired_state.shared_keys
-    assert (public.hosts, known_keys.hosts) == (("spark1", "spark2"), ("spark2", "spark1"))
+    first, second = hosts_with("backup", PEER, {})
+    assert first.shared_keys == second.shared_keys
+    public, known_keys = first.shared_keys
+    assert (public.hosts, known_keys.hosts) == (("spark-1", "spark-2"), ("spark-2", "spark-1"))
     assert public.make[-2:] == (PRIVATE, public.path) and PRIVATE not in public.take
-    assert settings(file_text(desired_state, WAY))["UserKnownHostsFile"] == known_keys.path
-    assert {key.mode for key in desired_state.shared_keys} == {"0644"}
+    assert settings(file_text(first, WAY))["UserKnownHostsFile"] == known_keys.path
+    assert {key.mode for key in first.shared_keys} == {"0644"}
 
 
 def test_the_account_is_there_for_a_peer_alone() -> None:
-    desired_state, two = hosts(PEER, {})
-    assert "lockstep-backup" not in [
-        account.name for account in system_accounts(desired_state.plan)
-    ]
-    account = system_accounts(two.plan)[-1]
+    first, second = hosts_with("backup", PEER, {})
+    assert "lockstep-backup" not in [account.name for account in system_accounts(first.plan)]
+    account = system_accounts(second.plan)[-1]
     [command] = accounts.commands([], [account], {})
     assert command[-3:] == ["--password", "*", "lockstep-backup"]
     assert "/usr/sbin/nologin" in command
     # Of an inventory that has no backups any more, too.
-    assert (
-        question(desired_state.plan, ())["accounts"]["lockstep-backup"]
-        == "/var/lib/lockstep-backup"
-    )
+    assert question(first.plan, ())["accounts"]["lockstep-backup"] == "/var/lib/lockstep-backup"
     assert "userdel lockstep-backup" in CLOSED[-1]
 
 
@@ -148,5 +123,54 @@ def test_a_host_without_a_peer_is_refused(plans: Any, message: str) -> None:
 
 
 def test_a_peer_that_no_backup_goes_to_is_none() -> None:
-    desired_state, two = hosts({"enabled": True, "to": ("/mnt/nas",)}, {})
-    assert desired_state.plan.backups == two.plan.backups and desired_state.shared_keys == ()
+    first, second = hosts_with("backup", {"enabled": True, "to": ("/mnt/nas",)}, {})
+    assert first.plan.backups == second.plan.backups and first.shared_keys == ()
+
+
+def backup_host(**backup: Any) -> DesiredState:
+    plan = spark(backup=backup)
+    return DesiredState(plan, pins_for(plan))
+
+
+def test_a_host_has_them_where_the_inventory_asks_for_them(tmp_path: Path) -> None:
+    bare = backup_host()
+    assert "lockstep-backup.service" not in bare.unit_files and "restic" not in bare.packages
+    password = {"command": ("pass", "backup")}
+    first = backup_host(enabled=True, hour=4, to=("/mnt/nas",), password=password)
+    assert "lockstep-backup.timer" in first.timers and "restic" in first.packages
+    # A password by command comes with the deploy.
+    assert [file.mode for file in first.uploaded_secrets if file.path == PASSWORD] == ["0600"]
+    texts = {file.path.rpartition("/")[2]: file.text for file in first.all_files}
+    assert json.loads(texts["backup.json"])["to"] == ["/mnt/nas/spark1"], "a folder of its own"
+    assert "OnCalendar=*-*-* 04:00:00" in texts["lockstep-backup.timer"]
+    units = {name: text for name, text in texts.items() if name.startswith("lockstep-backup.")}
+    result = run(["systemd-analyze", "verify", *write_files(tmp_path, units)])
+    assert "lockstep-backup" not in result.stderr, result.stderr
+
+
+def codes(backup: dict[str, Any], **devices: int) -> tuple[list[str], list[str]]:
+    """Codes of findings about the place of backups: of plan, and of preflight on these disks."""
+    plan = spark(backup=backup)
+    pins = pins_for(plan)
+    facts = healthy(plan, time.time())
+    folders = {path: 1 for path in preflight.questions(plan, pins)["paths"]} | devices
+    facts["disks"] |= {path: {"device": at, "free": 10**13} for path, at in folders.items()}
+    findings = plan_hosts([plan], pins, catalogues.load(catalogues.FOLDER)).findings
+    preflight_findings = preflight.findings(plan, pins, facts)
+    codes_by_time = [
+        [item.code for item in group if "backup" in item.code]
+        for group in (findings, preflight_findings)
+    ]
+    return codes_by_time[0], codes_by_time[1]
+
+
+def test_backups_on_the_disk_that_they_are_of_are_a_warning_at_each_deploy() -> None:
+    on = {"enabled": True}
+    assert codes({}) == ([], [])
+    assert codes(on) == (["backup-here"], ["backup-here"])
+    # Which disk a folder is on, the host alone knows.
+    assert codes({**on, "to": ("/mnt/nas",)}) == ([], ["backup-here"])
+    assert codes({**on, "to": ("/mnt/nas",)}, **{"/mnt/nas": 2}) == ([], [])
+    assert codes({**on, "to": ("sftp:ann@nas.local:/sparks",)}) == ([], [])
+    two = spark(backup={**on, "to": ("peer",)})
+    assert one_disk_finding(two) is None

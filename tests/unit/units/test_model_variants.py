@@ -1,19 +1,25 @@
-"""From inventory data and recipes to what each unit runs: guards, pins, secrets, builds."""
+"""From inventory data and recipes to what each unit runs, and what restarts it."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import FileSystemLoader
 
-from lockstep.core.errors import InventoryError, LockstepError, RecipeError, ResolveError
+from lockstep.core.errors import LockstepError, RecipeError, ResolveError
+from lockstep.files import templating
 from lockstep.inventory.bound_models import BoundModel, bind
 from lockstep.inventory.cluster import ClusterData, ClusterMembers, Member
 from lockstep.inventory.settings import ModelData, Settings, WebUi
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import Recipe, parse
+from lockstep.system.folders import wanted_restart_key
+from lockstep.units.model_units import model_units, webui_command
 from lockstep.units.model_variants import Variant, unit_names, variants
 
 RECIPE = """
@@ -34,6 +40,7 @@ PINS = Pins(
         for name, digit in (("org/model", "a"), ("org/draft", "d"), ("org/base", "b"))
     },
 )
+OTHER_IMAGE = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
 MODEL = ModelData(recipe="main", unit="engine")
 
 
@@ -61,16 +68,6 @@ def make_variant(**arguments: Any) -> Variant:
     return variant
 
 
-def test_a_venv_engine_is_started_from_the_build_in_use_at_its_pinned_revision() -> None:
-    variant = make_variant()
-    assert variant.argv == (
-        *("/opt/lockstep/engines/current/venv/bin/vllm", "serve", "org/model"),
-        *("--port", "8000", "--gpu-memory-utilization", "0.5"),
-        *("--host", "127.0.0.1", "--revision", "a" * 40, "--moe-backend", "triton"),
-    )
-    assert variant.environment["HF_HUB_OFFLINE"] == "1"
-
-
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])
 def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
     has = make_variant(main=text)
@@ -83,8 +80,7 @@ def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
 
 
 def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
-    inert = "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n"
-    variant = make_variant(main=RECIPE + inert)
+    variant = make_variant(main=RECIPE + "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n")
     assert variant == replace(make_variant(), model=variant.model, recipe=variant.recipe)
 
 
@@ -164,68 +160,54 @@ def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
     alike = replace(MODEL, fallback="spare", overrides={"gpu_memory_utilization": 0.3})
     main, spare = make_variants(settings(model=alike), main=CONTAINER, spare=RECIPE)
     assert "0.3" in main.argv and "0.3" in spare.argv
-    assert {
-        model.image_of(recipe)
-        for model in bound_models(data, main=text, spare=RECIPE)
-        for recipe in model.recipes
-    } == {image, None}
+    (model,) = bound_models(data, main=text, spare=RECIPE)
+    assert {model.image_of(recipe) for recipe in model.recipes} == {image, None}
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "unit", "webui"),
     [
-        ("model-fallback", ModelData(recipe="spare", unit="other", port=8001)),
-        ("other", ModelData(recipe="spare", unit="engine-fallback", port=8001)),
+        ("model-fallback", "other", "open-webui"),
+        ("other", "engine-fallback", "open-webui"),
+        ("other", "other", "engine"),
     ],
 )
-def test_a_name_that_a_fallback_needs_is_refused_where_it_is_taken(
-    name: str, data: ModelData
+def test_a_name_that_a_model_or_its_fallback_needs_is_refused_where_it_is_taken(
+    name: str, unit: str, webui: str
 ) -> None:
-    models = {"model": replace(MODEL, fallback="spare"), name: data}
-    with pytest.raises(InventoryError, match="taken"):
-        make_variants(settings(**models), main=RECIPE, spare=RECIPE)
+    taking = ModelData(recipe="spare", unit=unit, port=8001)
+    data = settings(**{"model": replace(MODEL, fallback="spare"), name: taking})
+    with pytest.raises(LockstepError, match="taken"):
+        make_variants(replace(data, webui=WebUi(unit=webui)), main=RECIPE, spare=RECIPE)
 
 
 def test_what_demands_a_restart_changes_what_a_variant_is_and_nothing_else_does() -> None:
     first = make_variant()
     slower = settings(model=replace(MODEL, start_timeout_s=60))
     renamed_unit = settings(model=replace(MODEL, unit="engine2"))
-    assert (
-        make_variant(data=slower).identity
-        == make_variant(data=renamed_unit).identity
-        == first.identity
-    )
+    for data in (slower, renamed_unit):
+        assert make_variant(data=data).identity == first.identity
+    weights = {"org/model": CheckpointPin("main", "e" * 40, ())}
     changed_variants = [
         make_variant(engine_id="1" * 12),
         make_variant(data=settings(model=replace(MODEL, port=8001))),
         make_variant(data=settings(model=replace(MODEL, overrides={"max_model_len": 1024}))),
         make_variant(main=RECIPE + "env: {A: b}\n"),
-        make_variant(
-            pins=replace(PINS, checkpoints={"org/model": CheckpointPin("main", "e" * 40, ())})
-        ),
+        make_variant(pins=replace(PINS, checkpoints=weights)),
     ]
-    assert (
-        len({first.identity, *(item.identity for item in changed_variants)})
-        == len(changed_variants) + 1
-    )
+    assert len({first.identity, *(item.identity for item in changed_variants)}) == 6
     # A container's engine is its image, not the venv beside it.
-    container_identity = make_variant(main=CONTAINER).identity
-    assert make_variant(main=CONTAINER, engine_id="1" * 12).identity == container_identity
-    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
-    assert (
-        make_variant(main=CONTAINER, pins=replace(PINS, images=image)).identity
-        != container_identity
-    )
+    image = make_variant(main=CONTAINER).identity
+    assert make_variant(main=CONTAINER, engine_id="1" * 12).identity == image
+    assert make_variant(main=CONTAINER, pins=replace(PINS, images=OTHER_IMAGE)).identity != image
 
 
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])
 def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str) -> None:
     """And a rollback finds its own again; code of the weights' repository is not compiled."""
-    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
     own_environment = make_variant(main=text).environment
-    other_environment = make_variant(
-        main=text, engine_id="2" * 12, pins=replace(PINS, images=image)
-    ).environment
+    pins = replace(PINS, images=OTHER_IMAGE)
+    other_environment = make_variant(main=text, engine_id="2" * 12, pins=pins).environment
     home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
     places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
     sglang = ("SGLANG_CACHE_DIR", "SGLANG_JIT_CACHE_DIR", "TVM_FFI_CACHE_DIR", "TILELANG_CACHE_DIR")
@@ -234,10 +216,8 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
         assert other_environment[name].startswith(f"{home}/222222222222")
     assert own_environment["HF_MODULES_CACHE"] == other_environment["HF_MODULES_CACHE"]
     # Whatever compiles keeps it where it is kept: the driver's own default is a container's HOME.
-    caches = {
-        name: place for name, place in own_environment.items() if "CACHE" in name and "/" in place
-    }
-    assert all(place.startswith(f"{home}/") for place in caches.values()), caches
+    caches = [own_environment[name] for name in own_environment if "CACHE" in name]
+    assert all(place.startswith(f"{home}/") for place in caches if "/" in place), caches
     # The tree of a venv has its compiled Python beside it; a container's goes with the container.
     python_places = {"/cache/111111111111/python"} if text is CONTAINER else {None}
     assert {own_environment.get("PYTHONPYCACHEPREFIX")} == python_places
@@ -257,7 +237,6 @@ def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -
 @pytest.mark.parametrize(
     ("bind_to", "url"),
     [
-        ("127.0.0.1", "http://127.0.0.1:8000"),
         ("0.0.0.0", "http://127.0.0.1:8000"),
         ("::", "http://[::1]:8000"),
         ("10.0.0.7", "http://10.0.0.7:8000"),
@@ -272,7 +251,6 @@ def test_the_host_reaches_its_own_engine_wherever_that_listens(bind_to: str, url
     ("text", "name_shown"),
     [
         (RECIPE + "env: {HF_TOKEN: hf_abc}\n", "env.HF_TOKEN"),
-        (RECIPE + "env: {vllm_api_key: abc}\n", "env.vllm_api_key"),
         (RECIPE.replace("{port} --gpu", "{port} --api-key abc --gpu"), "--api-key"),
     ],
 )
@@ -289,7 +267,87 @@ def test_nothing_without_a_pin_gets_into_a_unit(text: str) -> None:
         make_variant(main=text, pins=pins)
 
 
-def test_a_model_that_takes_open_webuis_unit_is_refused() -> None:
-    data = replace(settings(model=MODEL), webui=WebUi(unit="engine"))
-    with pytest.raises(LockstepError, match="taken"):
-        make_variant(data=data)
+TOOLS = RECIPE.replace("{port}", "{port} --enable-auto-tool-choice --tool-call-parser hermes")
+VECTORS = RECIPE.replace("{port}", "{port} --runner pooling")
+
+
+def webui_variables(*recipes: str) -> dict[str, str]:
+    """The variables of Open WebUI on a host with a model of each recipe."""
+    catalogue = {f"r{number}": parse(text, Path("r.yaml")) for number, text in enumerate(recipes)}
+    models = {
+        name: ModelData(recipe=name, unit=f"vllm-{name}", port=8000 + number)
+        for number, name in enumerate(catalogue)
+    }
+    data = settings(**models)
+    pins = replace(PINS, images={data.webui.image: ImagePin("sha256:" + "1" * 64, "aarch64", 1)})
+    host_variants = variants(data, bind(data, catalogue, {}), pins, engine_id="0" * 12)
+    words = webui_command(data, host_variants, pins)
+    pairs = [words[number + 1] for number, word in enumerate(words) if word == "--env"]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def test_a_new_chat_and_what_is_asked_unseen_switch_to_no_model() -> None:
+    variables = webui_variables(TOOLS)
+    # Not the key of this host: on loopback nobody is asked.
+    assert variables["OPENAI_API_KEYS"] == "none"
+    assert variables["OPENAI_API_BASE_URLS"] == "http://127.0.0.1:8090/v1"
+    assert (variables["DEFAULT_MODELS"], variables["TASK_MODEL_EXTERNAL"]) == ("auto", "auto")
+
+
+@pytest.mark.parametrize(
+    ("recipes", "offers_tools"),
+    [((TOOLS,), True), ((TOOLS, VECTORS), True), ((TOOLS, RECIPE), False)],
+)
+def test_it_offers_its_tools_where_each_chat_model_takes_them(
+    recipes: tuple[str, ...], offers_tools: bool
+) -> None:
+    metadata = webui_variables(*recipes).get("DEFAULT_MODEL_METADATA")
+    assert metadata == (None if offers_tools else '{"capabilities":{"builtin_tools":false}}')
+
+
+UNIT = "engine.service"
+OTHER = ModelData(recipe="spare", unit="other", port=8001)
+
+
+def key(data: Settings | None = None, **texts: str) -> str:
+    data = data or settings(model=MODEL)
+    files = model_units(data, make_variants(data, **({"main": RECIPE} | texts)))
+    return wanted_restart_key(files, UNIT)
+
+
+@pytest.fixture
+def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The model's template in a folder of its own, to be changed."""
+    shutil.copytree(templating.FOLDER, tmp_path, dirs_exist_ok=True)
+    environment = templating.environment()
+    monkeypatch.setattr(environment, "loader", FileSystemLoader(tmp_path))
+    yield tmp_path / "units/model.service.j2"
+    environment.cache.clear()
+
+
+@pytest.mark.parametrize(
+    ("line", "restarts"),
+    [
+        ("Nice=5", True),
+        ("ProtectClock=yes", True),
+        ("# Why this is so.", False),
+        ("TimeoutStopSec=90", False),
+        ("ExecStartPost=/bin/true", False),
+    ],
+)
+def test_a_line_of_the_template_restarts_what_was_started_without_it(
+    template: Path, line: str, restarts: bool
+) -> None:
+    earlier_key = key()
+    text = template.read_text()
+    assert "\nKillMode=mixed\n" in text
+    template.write_text(text.replace("\nKillMode=mixed\n", f"\n{line}\nKillMode=mixed\n"))
+    assert (key() != earlier_key) is restarts
+
+
+def test_what_runs_restarts_a_model_and_another_model_or_more_time_to_start_does_not() -> None:
+    """Conflicts=, After= and time-outs are systemd's own, and in force after a reload."""
+    beside = key(settings(model=MODEL, more=OTHER), spare=RECIPE)
+    slower = key(settings(model=replace(MODEL, start_timeout_s=60)))
+    assert beside == slower == key()
+    assert key(settings(model=replace(MODEL, port=8002))) != key()

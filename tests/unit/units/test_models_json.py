@@ -26,12 +26,11 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_key_is_a_field_that_differs_from_its_default(tmp_path: Path, text: str) -> None:
     path = tmp_path / "models.json"
-    path.write_text(text)
-    assert values_of(config.load_host(path)) == json.loads(text)
     odd = json.loads(text)
     next(iter(odd["models"].values()))["nice"] = 5
-    path.write_text(json.dumps(odd))
-    assert values_of(config.load_host(path)) == json.loads(text)
+    for written_text in (text, json.dumps(odd)):
+        path.write_text(written_text)
+        assert values_of(config.load_host(path)) == json.loads(text)
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -66,52 +65,31 @@ def test_what_a_model_may_be_asked_is_told_by_its_command_line(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("share", "minimum_settings", "minimums"),
+    ("expected_gib", "share", "settings", "minimums"),
     [
-        (0.5, {}, (8.0, 4.0)),
+        (115.0, 0.5, {}, (8.0, 4.0)),
         # Half of what the least of Sparks has at rest, 119.56 - 5.7 - 1.2 GiB, less what it holds.
-        (0.8, {}, (6.7, 4.0)),
+        (115.0, 0.8, {}, (6.7, 4.0)),
         # Not below what earlyoom would end it at.
-        (0.85, {}, (4.0, 4.0)),
-        (0.85, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+        (115.0, 0.85, {}, (4.0, 4.0)),
+        (115.0, 0.85, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+        # A Spark of 64 GB has its own.
+        (58.0, 0.56, {}, (7.9, 4.0)),
     ],
 )
 def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
-    share: float, minimum_settings: dict[str, float], minimums: tuple[float, float]
+    expected_gib: float, share: float, settings: dict[str, float], minimums: tuple[float, float]
 ) -> None:
-    host = HOSTS["spark"]
-    model = next(bound_model for bound_model in bound_models(host) if bound_model.name == "qwen")
-    data = replace(
-        model.data,
-        memory_minimum=MemoryMinimum(**minimum_settings),
-        overrides={"gpu_memory_utilization": share},
-    )
-    models = (replace(model, data=data),)
+    spark = HOSTS["spark"]
+    host = replace(spark, expected=replace(spark.expected, memory_gib=expected_gib))
+    qwen = next(item for item in bound_models(host) if item.name == "qwen")
+    minimum, overrides = MemoryMinimum(**settings), {"gpu_memory_utilization": share}
+    data = replace(qwen.data, memory_minimum=minimum, overrides=overrides)
+    models = (replace(qwen, data=data),)
     [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    known_model = host_configuration(host, [variant]).models["qwen"]
-    assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
-        minimums, abs=0.01
-    )
-    assert known_model.memory_need == variant.served_model.memory_need, (
-        "the gate counts with the minimum, as the plan does"
-    )
-    assert known_model.memory_need.minimum_gib == max(
-        known_model.minimum_loading_gib, known_model.minimum_serving_gib
-    )
-
-
-@pytest.mark.parametrize(("expected_gib", "minimums"), [(115.0, (8.0, 4.0)), (58.0, (7.9, 4.0))])
-def test_a_spark_of_64_gb_has_its_own_minimums(
-    expected_gib: float, minimums: tuple[float, float]
-) -> None:
-    host = replace(
-        HOSTS["spark"], expected=replace(HOSTS["spark"].expected, memory_gib=expected_gib)
-    )
-    models = tuple(bound_model for bound_model in bound_models(host) if bound_model.name == "qwen")
-    data = replace(models[0].data, overrides={"gpu_memory_utilization": 0.56})
-    models = (replace(models[0], data=data),)
-    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    known_model = host_configuration(host, [variant]).models["qwen"]
-    assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
-        minimums, abs=0.05
-    )
+    model = host_configuration(host, [variant]).models["qwen"]
+    found_minimums = (model.minimum_loading_gib, model.minimum_serving_gib)
+    assert found_minimums == pytest.approx(minimums, abs=0.05)
+    # The gate counts with the minimum, as the plan does.
+    assert model.memory_need == variant.served_model.memory_need
+    assert model.memory_need.minimum_gib == max(found_minimums)

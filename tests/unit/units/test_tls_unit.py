@@ -21,15 +21,10 @@ GATEWAY = "lockstep-gateway.service"
 
 def hosts(**gateway: object) -> list[DesiredState]:
     """The desired state of two hosts."""
-    plans = [
-        spark(
-            name,
-            gateway=gateway,
-            fabric_address=f"10.77.0.{number}",
-            ssh_hostname=f"192.168.1.{number}",
-        )
-        for number, name in ((11, "Spark-1.local"), (12, "spark2"))
-    ]
+    plans = []
+    for number, name in ((11, "Spark-1.local"), (12, "spark2")):
+        addresses = {"fabric_address": f"10.77.0.{number}", "ssh_hostname": f"192.168.1.{number}"}
+        plans.append(spark(name, gateway=gateway, **addresses))
     return [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
 
 
@@ -39,19 +34,16 @@ def sites(intended_host: DesiredState) -> list[str]:
     return next(line for line in lines if line.startswith("https://")).rstrip(" {").split(", ")
 
 
-def test_without_tls_there_is_no_caddy() -> None:
+def test_with_tls_caddy_is_installed_and_starts_at_boot_and_without_there_is_none() -> None:
+    first, _ = hosts(bind="0.0.0.0", tls="own")
+    assert "caddy" in first.packages and first.gateway_units[-1] == UNIT
+    assert "WantedBy=multi-user.target" in file_text(first, UNIT)
+    assert "bind 0.0.0.0\n" in file_text(first, CADDYFILE)
     for gateway in ({}, {"bind": "0.0.0.0", "plain": True}):
         first, _ = hosts(**gateway)
         assert file_text(first, CADDYFILE) == file_text(first, UNIT) == ""
         assert "caddy" not in first.packages and UNIT not in first.gateway_units
         assert first.shared_keys == ()
-
-
-def test_with_it_caddy_is_installed_and_starts_at_boot() -> None:
-    first, _ = hosts(bind="0.0.0.0", tls="own")
-    assert "caddy" in first.packages and first.gateway_units[-1] == UNIT
-    assert "WantedBy=multi-user.target" in file_text(first, UNIT)
-    assert "bind 0.0.0.0\n" in file_text(first, CADDYFILE)
 
 
 def test_a_certificate_has_every_name_of_the_host() -> None:
@@ -87,11 +79,10 @@ def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_i
         assert whole_key_hash(key, name, whole) == "a"
         # Who has it takes none from a host that lacks the certificate alone.
         assert future_key_hash(key, name, files_without_root) == "a"
-        expected_values = {
-            (row.kind, row.item): row.value
-            for row in expectations(desired_state, SubjectView({}, b"k"))
+        rows = expectations(desired_state, SubjectView({}, b"k"))
+        assert ("secret", ROOT, "0644 root:root") in {
+            (row.kind, row.item, row.value) for row in rows
         }
-        assert expected_values["secret", ROOT] == "0644 root:root"
 
 
 def test_a_certificate_of_yours_is_read_by_systemd_alone() -> None:

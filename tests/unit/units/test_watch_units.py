@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pair
 import pytest
 from a_spark import pins_for, spark
 
@@ -16,44 +13,14 @@ from lockstep.resources.fact_comparison import SubjectView
 PATH = f"/etc/systemd/system/{models_by_boot.UNIT}"
 
 
-def watch_host(**data: Any) -> DesiredState:
-    plan = spark(**data)
-    return DesiredState(plan, pins_for(plan))
-
-
 @pytest.mark.parametrize(("boot", "is_there"), [("none", False), ("last", True), ("mistral", True)])
 def test_a_host_has_it_where_the_inventory_asks_for_it(boot: str, is_there: bool) -> None:
-    desired_state = watch_host(boot=boot)
-    assert (PATH in {file.path for file in desired_state.files("switch")}) is is_there
-    assert desired_state.boot_units == ([models_by_boot.UNIT] if is_there else [])
-
-
-def test_it_begins_at_a_boot_and_need_not_run_before() -> None:
-    desired_state = watch_host(boot="last")
-    host_view = SubjectView({}, b"")
-    expectations = {
-        (expectation.kind, expectation.value)
-        for expectation in units.expectations(desired_state, host_view)
-        if expectation.item == models_by_boot.UNIT
-    }
-    assert expectations == {
-        ("unit", "loaded"),
-        ("unit path", PATH),
-        ("boot", "yes"),
-        ("restart key", ""),
-    }
-
-
-def test_a_member_of_a_cluster_waits_for_its_agent_and_may_ask_the_others() -> None:
-    lines = pair.rank_files(0)[PATH].text.splitlines()
-    assert "After=network-online.target docker.service lockstep-cluster.service" in lines
-    allowed_addresses = [
-        line.partition("=")[2] for line in lines if line.startswith("IPAddressAllow=")
-    ]
-    assert allowed_addresses == [
-        "localhost",
-        "10.77.0.11",
-        "10.77.1.11",
-        "10.77.0.12",
-        "10.77.1.12",
-    ]
+    plan = spark(boot=boot)
+    state = DesiredState(plan, pins_for(plan))
+    assert (PATH in {file.path for file in state.files("switch")}) is is_there
+    assert state.boot_units == ([models_by_boot.UNIT] if is_there else [])
+    # It begins at a boot and need not run before.
+    rows = units.expectations(state, SubjectView({}, b""))
+    wanted_facts = {(row.kind, row.value) for row in rows if row.item == models_by_boot.UNIT}
+    kinds = {("unit", "loaded"), ("unit path", PATH), ("boot", "yes"), ("restart key", "")}
+    assert wanted_facts == (kinds if is_there else set())

@@ -62,10 +62,22 @@ def test_speculation_is_what_the_counters_moved_by() -> None:
     assert suite.summary["tokens_per_step"]["mean"] == pytest.approx(2.8, abs=0.01)
 
 
-def test_without_speculation_there_is_no_figure_and_no_suspicion() -> None:
-    suite = measure_suite("speculation", Engine(no_metrics=True))
+@pytest.mark.parametrize(
+    ("name", "engine", "refusal", "notes"),
+    [
+        ("speculation", Engine(no_metrics=True), "--enable-metrics", ()),
+        (
+            *("vision", Engine(text_only=True), "HTTP 400"),
+            ("HTTP 400; the weight map has 0 vision tensors",),
+        ),
+    ],
+)
+def test_what_an_engine_does_not_offer_is_no_suspicion_and_no_score(
+    name: str, engine: Engine, refusal: str, notes: tuple[str, ...]
+) -> None:
+    suite = measure_suite(name, engine, vision_tensors=0)
     assert (suite.verdict, suite.summary) == ("refused", {})
-    assert "--enable-metrics" in suite.refusal
+    assert refusal in suite.refusal and suite.notes == notes
 
 
 def test_all_streams_of_a_level_are_asked_at_once() -> None:
@@ -92,38 +104,33 @@ def reference(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_references_as_answers_pass_every_exercise() -> None:
-    suite = measure_suite(
-        "coding", answer=lambda question: reference(question) if exercise(question) else hello()
-    )
+    def answer(question: dict[str, Any]) -> dict[str, Any]:
+        is_exercise = "Complete this Python file" in text_of(question)
+        return reference(question) if is_exercise else hello()
+
+    suite = measure_suite("coding", answer=answer)
     assert suite.verdict == "measured", suite.checks
     assert (suite.summary["full_passed"], suite.summary["exercises"]) == (12, 12)
     assert suite.summary["subtests_passed"] == suite.summary["subtests"] > 90
-
-
-def exercise(question: dict[str, Any]) -> bool:
-    return "Complete this Python file" in text_of(question)
 
 
 def hello() -> dict[str, Any]:
     return {"content": "Hello, this is a model."}
 
 
-def test_one_good_answer_among_bad_ones_is_a_score() -> None:
+def test_one_good_answer_among_bad_ones_is_a_score_and_none_is_a_broken_ruler() -> None:
     def ring_answer(question: dict[str, Any]) -> dict[str, Any]:
         return reference(question) if "class `Ring(size)`" in text_of(question) else hello()
 
     suite = measure_suite("coding", answer=ring_answer)
-    assert suite.verdict == "measured"
-    assert suite.summary["full_passed"] == 1
+    assert (suite.verdict, suite.summary["full_passed"]) == ("measured", 1)
     slots = suite.summary["by_exercise"]["slots"]
     assert slots == {"passed": 0, "cases": 8, "why": "no code block in the answer"}
 
+    def refusal(question: dict[str, Any]) -> dict[str, Any]:
+        return {"content": f"No. {zlib.crc32(text_of(question).encode())}"}
 
-def test_zero_of_all_exercises_is_a_broken_ruler_and_not_a_score() -> None:
-    suite = measure_suite(
-        "coding",
-        answer=lambda question: {"content": f"No. {zlib.crc32(text_of(question).encode())}"},
-    )
+    suite = measure_suite("coding", answer=refusal)
     assert (suite.verdict, suite.summary) == ("suspect", {})
     assert next(check.detail for check in suite.checks if check.name == "zero").startswith("0 of")
 
@@ -168,22 +175,24 @@ def caller(question: dict[str, Any]) -> dict[str, Any]:
     return hello()
 
 
-def test_ten_valid_calls_are_ten_and_two_messages_in_a_row_are_answered() -> None:
+def test_ten_valid_calls_are_ten_and_one_that_is_not_valid_is_counted_with_its_reason() -> None:
     suite = measure_suite("tools", answer=caller)
     assert suite.verdict == "measured", suite.checks
     assert (suite.summary["valid"], suite.summary["calls"]) == (10, 10)
+    # Two messages in a row are answered.
     assert suite.summary["two_user_messages"] == {"engine": 200}
 
-
-def test_a_call_that_is_not_valid_is_counted_with_its_reason() -> None:
     def one_wrong(question: dict[str, Any]) -> dict[str, Any]:
         if "Make mistral hot" in text_of(question):
             return call("switch_model", {"model": "gpt", "wait": True})
         return caller(question)
 
-    suite = measure_suite("tools", answer=one_wrong)
-    assert suite.summary["valid"] == 9
-    assert list(suite.summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
+    summary = measure_suite("tools", answer=one_wrong).summary
+    assert summary["valid"] == 9
+    assert list(summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
+
+
+GOOD = {"path": "x", "first_line": 1, "last_line": 2}
 
 
 @pytest.mark.parametrize(
@@ -192,18 +201,9 @@ def test_a_call_that_is_not_valid_is_counted_with_its_reason() -> None:
         ({"content": "I would."}, "no tool call but text: 'I would.'"),
         (call("book_room", {}), "calls 'book_room' instead of 'read_file'"),
         (call("read_file", {"path": "x", "first_line": 1}), "last_line is missing"),
-        (
-            call("read_file", {"path": "x", "first_line": "1", "last_line": 2}),
-            "first_line is '1', not of type integer",
-        ),
-        (
-            call("read_file", {"path": "x", "first_line": 1, "last_line": 2, "more": 1}),
-            "more is no argument of this tool",
-        ),
-        (
-            call("read_file", {"path": "y", "first_line": 1, "last_line": 2}),
-            "path is 'y' instead of 'x'",
-        ),
+        (call("read_file", {**GOOD, "first_line": "1"}), "first_line is '1', not of type integer"),
+        (call("read_file", {**GOOD, "more": 1}), "more is no argument of this tool"),
+        (call("read_file", {**GOOD, "path": "y"}), "path is 'y' instead of 'x'"),
         (
             {"tool_calls": [{"function": {"name": "read_file", "arguments": "{"}}]},
             "arguments are not JSON: '{'",
@@ -211,18 +211,16 @@ def test_a_call_that_is_not_valid_is_counted_with_its_reason() -> None:
     ],
 )
 def test_why_a_call_is_not_valid(answer: dict[str, Any], why: str) -> None:
-    sample = BenchSample(
-        "x", text=answer.get("content") or "", tool_calls=tuple(answer.get("tool_calls", ()))
-    )
+    calls = tuple(answer.get("tool_calls", ()))
+    sample = BenchSample("x", text=answer.get("content") or "", tool_calls=calls)
     assert wrong(sample, "read_file", {"path": "x"}) == why
 
 
 def picture_answer(question: dict[str, Any]) -> dict[str, Any]:
     if isinstance(question["messages"][0]["content"], str):
         return hello()
-    return {
-        "content": '```json\n{"texts": ["LOCKSTEP", "File Edit View"], "shapes": ["red disc"]}```'
-    }
+    contents = {"texts": ["LOCKSTEP", "File Edit View"], "shapes": ["red disc"]}
+    return {"content": f"```json\n{json.dumps(contents)}```"}
 
 
 def test_what_was_read_and_what_was_invented() -> None:
@@ -234,15 +232,7 @@ def test_what_was_read_and_what_was_invented() -> None:
     # The menu bar of article 001.
     assert (summary["invented"], summary["invented_what"]) == (3, "EDIT, FILE, VIEW")
     assert "blue square" in summary["missed"] and "READY" in summary["missed"]
-
-
-def test_a_refused_image_is_no_failure_and_no_score() -> None:
-    suite = measure_suite("vision", Engine(text_only=True), vision_tensors=0)
-    assert (suite.verdict, suite.summary) == ("refused", {})
-    assert suite.notes == ("HTTP 400; the weight map has 0 vision tensors",)
-
-
-def test_reading_without_a_vision_tower_is_suspect() -> None:
+    # Reading without a vision tower is suspect.
     suite = measure_suite("vision", answer=picture_answer, vision_tensors=0)
     assert (suite.verdict, suite.summary) == ("suspect", {})
 
@@ -250,10 +240,7 @@ def test_reading_without_a_vision_tower_is_suspect() -> None:
 def test_the_picture_is_a_png_that_holds_what_it_says() -> None:
     picture = draw()
     assert picture.png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert (int.from_bytes(picture.png[16:20]), int.from_bytes(picture.png[20:24])) == (
-        WIDTH,
-        HEIGHT,
-    )
+    assert picture.png[16:24] == WIDTH.to_bytes(4) + HEIGHT.to_bytes(4)
     assert picture.texts != draw().texts
     contents = {"texts": picture.texts, "shapes": picture.shapes}
     score = read(picture, BenchSample("x", text=json.dumps(contents)))
@@ -283,18 +270,6 @@ def sound(question: dict[str, Any]) -> dict[str, Any]:
     return {"content": numbers if "Count from" in text_of(question) else "\n".join(IDENTIFIERS)}
 
 
-def test_sense_of_a_sound_model() -> None:
-    suite = measure_suite("sense", answer=sound)
-    assert suite.verdict == "measured", suite.checks
-    assert suite.summary == {
-        "sense": "sound",
-        "right": 5,
-        "questions": 5,
-        "why_not": {},
-        "log_probabilities": "not given",
-    }
-
-
 def salad(question: dict[str, Any]) -> dict[str, Any]:
     return {"content": "1 2 3 banana"} if "Count from" in text_of(question) else sound(question)
 
@@ -312,9 +287,7 @@ SALAD = "1 to 3, then 'banana'"
         (Engine(answer=sound), 0, "sound", {}),
         (Engine(answer=salad), 1, "nonsense", {"count": SALAD, "count of two at once": SALAD}),
         (
-            Engine(answer=uncalled_answer),
-            0,
-            "sound",
+            *(Engine(answer=uncalled_answer), 0, "sound"),
             {"tool": "no call, but text: 'read_temperature'"},
         ),
         (Engine(status=400), 2, "untold", {}),
@@ -328,4 +301,8 @@ def test_sense_has_an_exit_code(
         invocation = CliRunner().invoke(main, ["bench", url, "--suite", "sense", "-o", str(path)])
     result = load(path)
     assert (invocation.exit_code, result.sense) == (code, sense), invocation.output
-    assert result.suites[0].summary.get("why_not", {}) == why
+    summary = result.suites[0].summary
+    assert summary.get("why_not", {}) == why
+    if code == 0:
+        assert (summary["right"], summary["questions"]) == (5 - len(why), 5)
+        assert summary["log_probabilities"] == "not given"

@@ -1,19 +1,24 @@
-"""The program of a whole run: which steps it does, and what it writes of them."""
+"""Parts that are carried to a machine: packed programs, and the steps of a whole run."""
 
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 import threading
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from a_probe import program
 
+from lab import carry
 from lab.carry import whole_run
 from lab.carry.steps import faults, image, serving
 
@@ -39,7 +44,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     })  # fmt: skip
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def _run(
+    monkeypatch: pytest.MonkeyPatch, out: Path, *words: str, **functions: Any
+) -> tuple[int, dict[str, Any]]:
+    """Exit code and results of a run; with `functions`, of these steps alone."""
+    if functions:
+        limited_steps = {name: (step, 10, 1, ()) for name, step in functions.items()}
+        monkeypatch.setattr(whole_run, "STEPS", limited_steps)
     argv = ["whole_run.py", "--out", str(out), "--seconds", "700", *words]
     monkeypatch.setattr(sys, "argv", argv)
     code = whole_run.main()
@@ -77,11 +88,8 @@ def test_a_later_call_goes_on_and_repeats_only_what_failed_or_is_asked_for(
         step_names.append(run.name)
         return {}
 
-    monkeypatch.setattr(
-        whole_run,
-        "STEPS",
-        {name: (note, *limits) for name, (_, *limits) in whole_run.STEPS.items()},
-    )
+    noted_steps = {name: (note, *limits) for name, (_, *limits) in whole_run.STEPS.items()}
+    monkeypatch.setattr(whole_run, "STEPS", noted_steps)
     assert _run(monkeypatch, tmp_path)[0] == 0
     assert step_names == ["broken", "behind", "last"]
     _run(monkeypatch, tmp_path, "--again", "first")
@@ -97,16 +105,15 @@ def test_the_steps_of_a_cluster_are_left_out_on_one_host_and_commands_reach_the_
         """A step that asks two hosts."""
         return {"said": [run.on_host("true").strip(), run.on_host("true", host="spark9").strip()]}
 
-    steps = {"one": (reach, 10, 1, ()), "cluster-two": (reach, 10, 1, ())}
-    monkeypatch.setattr(whole_run, "STEPS", steps)
+    steps = {"one": reach, "cluster-two": reach}
     words = ("--parts", str(tmp_path), "--host", "spark3")
-    _, results = _run(monkeypatch, tmp_path / "alone", *words)
+    _, results = _run(monkeypatch, tmp_path / "alone", *words, **steps)
     assert set(results) == {"one"}
     assert results["one"]["figures"]["said"] == [
         "do lockstep lab ssh spark3 -- true in /",
         "do lockstep lab ssh spark9 -- true in /",
     ]
-    _, results = _run(monkeypatch, tmp_path / "pair", *words, "--hosts", "2")
+    _, results = _run(monkeypatch, tmp_path / "pair", *words, "--hosts", "2", **steps)
     assert set(results) == {"one", "cluster-two"}
 
 
@@ -145,22 +152,12 @@ def test_the_changed_inventory_has_other_data_of_models_one_model_more_and_its_r
         changes = {"tiny": {"port": 8001}, "other": {"recipe": "in-image"}}
         return {"path": run.changed_inventory(changes, ("b",))}
 
-    monkeypatch.setattr(whole_run, "STEPS", {"changes": (change, 10, 1, ())})
-    _, results = _run(monkeypatch, tmp_path / "out", "--inventory", str(original))
+    words = ("--inventory", str(original))
+    _, results = _run(monkeypatch, tmp_path / "out", *words, changes=change)
     path = tmp_path / "checkout" / results["changes"]["figures"]["path"]
     hosts, _ = runpy.run_path(str(path))["site"]
-    assert hosts == [
-        (
-            "spark1",
-            {
-                "models": {
-                    "tiny": {"recipe": "tiny-qwen3", "port": 8001},
-                    "other": {"recipe": "in-image"},
-                },
-                "recipe_folders": ("a", "b"),
-            },
-        )
-    ]
+    models = {"tiny": {"recipe": "tiny-qwen3", "port": 8001}, "other": {"recipe": "in-image"}}
+    assert hosts == [("spark1", {"models": models, "recipe_folders": ("a", "b")})]
 
 
 @pytest.mark.parametrize(("words", "gib"), [((), "57"), (("--hold", "9"), "9")])
@@ -168,22 +165,23 @@ def test_somebody_elses_share_of_the_gpu_follows_its_size(
     words: tuple[str, ...], gib: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "boot.sh").write_text("echo 81559")
-    steps = {"full": (lambda run: {"gib": str(faults.held_gib(run))}, 10, 1, ())}
-    monkeypatch.setattr(whole_run, "STEPS", steps)
-    _, results = _run(monkeypatch, tmp_path, "--parts", str(tmp_path), *words)
+
+    def share(run: whole_run.Run) -> dict[str, Any]:
+        """A step that asks for the share."""
+        return {"gib": str(faults.held_gib(run))}
+
+    _, results = _run(monkeypatch, tmp_path, "--parts", str(tmp_path), *words, full=share)
     assert results["full"]["figures"] == {"gib": gib}
 
 
 def test_the_training_sees_the_checkout_and_the_packages_that_the_machine_lacks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    python = tmp_path / "python3"
-    python.write_text('#!/bin/sh\necho "{\\"path\\": \\"$PYTHONPATH\\"}" >"$3/trained.json"\n')
-    python.chmod(0o755)
+    program(tmp_path, "python3", 'echo "{\\"path\\": \\"$PYTHONPATH\\"}" >"$3/trained.json"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("LAB", "/a-lab")
-    monkeypatch.setattr(whole_run, "STEPS", {"train": (serving.train, 10, 1, ())})
-    _, results = _run(monkeypatch, tmp_path / "out", "--trained", str(tmp_path / "trained"))
+    words = ("--trained", str(tmp_path / "trained"))
+    _, results = _run(monkeypatch, tmp_path / "out", *words, train=serving.train)
     assert results["train"]["figures"] == {"path": "/a-lab/checkout:/site/site"}
 
 
@@ -226,3 +224,33 @@ def test_a_tar_is_put_into_a_registry_as_an_image_whose_digests_hold(tmp_path: P
     config = json.loads(_Registry.contents[document["config"]["digest"]])
     assert config["rootfs"]["diff_ids"] == [document["layers"][0]["digest"]]
     assert config["config"]["Env"] == ["PATH=/bin"]
+
+
+SCRIPT = Path(carry.__file__).with_name("pack.sh")
+PACK = SCRIPT.read_text(encoding="utf-8")
+
+
+def test_each_program_begins_where_its_package_says() -> None:
+    """Begun elsewhere, pyinfra orders operations otherwise: hosts did not wait for each other."""
+    programs = re.findall(r"^program (\S+) (\S+) (\S+)$", PACK, re.MULTILINE)
+    assert [name for name, *_ in programs] == ["lockstep", "pyinfra"]
+    entry_points_by_name = {
+        entry.name: entry.value for entry in entry_points(group="console_scripts")
+    }
+    for name, module, function in programs:
+        assert f"{module}:{function}" == entry_points_by_name[name]
+
+
+def test_its_folders_may_be_relative(tmp_path: Path) -> None:
+    (tmp_path / "debs").mkdir()
+    (tmp_path / "lab/carry").mkdir(parents=True)
+    shutil.copy(SCRIPT, tmp_path / "lab/carry")
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    # It knows the root's identity and nothing else, so the script ends behind it.
+    python.write_text('#!/bin/sh\ncase "$2" in *identity*) echo abc ;; *) exit 9 ;; esac\n')
+    python.chmod(0o755)
+    words = ["sh", "lab/carry/pack.sh", "work", "parts", "debs"]
+    assert subprocess.run(words, cwd=tmp_path).returncode == 9
+    assert (tmp_path / "parts/identity").read_text() == "abc\n"
+    assert not list((tmp_path / "work").iterdir())

@@ -1,18 +1,46 @@
-"""The firewall's rules, judged and loaded by nftables itself in a network of its own."""
+"""The netplan file of the fast link and the firewall's rules, judged by the programs themselves."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from example import HOSTS, bound_models
 from pair import plans
-from tools import run
+from tools import run, write_files
 
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Firewall
 from lockstep.system.firewall import RULES, firewall_files
+from lockstep.system.netplan import NETPLAN, netplan_files
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_netplan_makes_both_interfaces_large_frames_and_networks_of_their_own(
+    rank: int, tmp_path: Path
+) -> None:
+    (file,) = netplan_files(plans()[rank].settings)
+    assert file.mode == "0600"
+    (path,) = write_files(tmp_path, {NETPLAN: file.text})
+    path.chmod(0o600)
+    result = run(["netplan", "generate", "--root-dir", str(tmp_path)])
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+    networks = {
+        path.name: path.read_text()
+        for path in (tmp_path / "run/systemd/network").glob("*netplan*.network")
+    }
+    addresses = {
+        name: re.findall(r"^(?:Address|MTUBytes)=(.*)$", text, re.MULTILINE)
+        for name, text in networks.items()
+    }
+    assert addresses == {
+        "10-netplan-enp1s0f0np0.network": ["9000", f"10.77.0.{11 + rank}/24"],
+        "10-netplan-enP2p1s0f0np0.network": ["9000", f"10.77.1.{11 + rank}/24"],
+    }
+    assert all("RequiredForOnline=no" in text for text in networks.values())
+
 
 ALL = Firewall(
     ssh_ports=(22, 2222),
