@@ -96,22 +96,10 @@ UNHEARD = {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}
         ({"links__enp1s0f0np0": None}, "spark-2: there is no interface enp1s0f0np0: DGX OS hides"),
         ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
         ({"links__enP2p1s0f0np0__mtu": 1500}, "spark-2: enP2p1s0f0np0 has MTU 1500 instead of"),
-        (
-            {"links__enp1s0f0np0__rdma": None},
-            "spark-2: enp1s0f0np0 is to have the RDMA device",
-        ),
-        (
-            {"links__enp1s0f0np0__rdma__state": "DOWN"},
-            "spark-2: the RDMA device rocep1s0f0 of",
-        ),
-        (
-            {"peers": UNHEARD},
-            "spark-2: no whole frame reaches spark-1 at 10.77.1.11",
-        ),
-        (
-            {"nccl__network": "Socket"},
-            "spark-2: NCCL chose Socket and not IB for",
-        ),
+        ({"links__enp1s0f0np0__rdma": None}, "spark-2: enp1s0f0np0 is to have the RDMA device"),
+        ({"links__enp1s0f0np0__rdma__state": "DOWN"}, "spark-2: the RDMA device rocep1s0f0 of"),
+        ({"peers": UNHEARD}, "spark-2: no whole frame reaches spark-1 at 10.77.1.11"),
+        ({"nccl__network": "Socket"}, "spark-2: NCCL chose Socket and not IB for"),
         ({"links__enp1s0f0np0__speed": 100000}, "links of different speeds: 100, 200 Gbit/s."),
     ],
 )
@@ -128,7 +116,7 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
         "peers": {},
         "nccl": {"unit": None, "network": None, "said": False},
     }
-    verdict = judge_links(GROUP, KNOWN, {"spark-1": empty_answer, "spark-2": empty_answer})
+    verdict = judge_links(GROUP, KNOWN, dict.fromkeys(NAMES, empty_answer))
     assert verdict.proof == "This proved TCP only: no member that answered has an RDMA device."
     assert verdict.wrong == ()
     assert verdict.lines["spark-1"] == [
@@ -198,24 +186,12 @@ def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
         times = {"ExecMainStartTimestampMonotonic": start, "InvocationID": name}
         systemd.unit(f"{name or 'never'}.service", **times)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    facts = ask(
-        "link",
-        {
-            "interfaces": ["lo", "enp9s9"],
-            "peers": {
-                "10.77.0.12": ["lo", 9000],
-                "10.77.1.12": [None, 1500],
-                "fd77::12": ["lo", 9000],
-            },
-            "units": ["old.service", "new.service", "never.service"],
-        },
-    )
+    units = ["old.service", "new.service", "never.service"]
+    peers = {"10.77.0.12": ["lo", 9000], "10.77.1.12": [None, 1500], "fd77::12": ["lo", 9000]}
+    facts = ask("link", {"interfaces": ["lo", "enp9s9"], "peers": peers, "units": units})
     assert facts["nccl"] == {"unit": "new.service", "network": "IB", "said": True}
-    assert facts["peers"] == {
-        "10.77.0.12": "",
-        "10.77.1.12": "ping: local error: message too long, mtu=1500",
-        "fd77::12": "",
-    }
+    too_long = "ping: local error: message too long, mtu=1500"
+    assert facts["peers"] == dict.fromkeys(peers, "") | {"10.77.1.12": too_long}
     assert facts["links"]["enp9s9"] is None and facts["links"]["lo"]["rdma"] is None
     pinged_addresses = sorted((tmp_path / "pinged").read_text().splitlines())
     assert pinged_addresses == [

@@ -10,8 +10,6 @@ from a_spark import spark
 from lockstep.checkpoints.known_checkpoints import load_knowledge
 from lockstep.core.errors import CatalogueError, InventoryError
 from lockstep.inventory.inventory_file import load
-from lockstep.inventory.settings import ModelData
-from lockstep.onhost.core import schema
 
 
 @pytest.mark.parametrize(
@@ -20,16 +18,11 @@ from lockstep.onhost.core import schema
 def test_a_key_of_a_former_name_is_refused_with_the_present_one(
     former_name: str, present_name: str
 ) -> None:
-    values = {"recipe": "qwen", "unit": "vllm", former_name: {}}
     with pytest.raises(InventoryError) as refusal:
-        schema.build(ModelData, values, where="site.py", error=InventoryError)
-    message = str(refusal.value)
-    assert message == f"site.py: `{former_name}` is called `{present_name}` now. Rename the key."
-
-
-def test_inside_a_model_the_place_stands_before_it() -> None:
-    with pytest.raises(InventoryError, match=r"models\.q\.floor is called `minimum` now\. Rename"):
-        spark(models={"q": {"recipe": "qwen", "unit": "vllm", "floor": {}}})
+        spark(models={"q": {"recipe": "qwen", "unit": "vllm", former_name: {}}})
+    assert str(refusal.value) == (
+        f"spark1: models.q.{former_name} is called `{present_name}` now. Rename the key."
+    )
 
 
 def test_at_another_place_it_is_a_key_like_any_other() -> None:
@@ -44,11 +37,9 @@ def test_who_imports_the_models_by_their_former_name_is_told_the_present_one(
 ) -> None:
     inventory = tmp_path / "site.py"
     inventory.write_text(f"from {module} import targets as _targets\nsite = []\n")
-    with pytest.raises(InventoryError) as refusal:
+    end = "It is called 'models' now. Import that, and rename the key."
+    with pytest.raises(InventoryError, match=f":1: the file fails when it is read.*{end}"):
         load(inventory)
-    message = str(refusal.value)
-    assert message.startswith(f"{inventory}:1: the file fails when it is read")
-    assert message.endswith("It is called 'models' now. Import that, and rename the key.")
 
 
 def test_a_catalogue_of_before_is_told_the_key_of_its_checkpoints(tmp_path: Path) -> None:
