@@ -112,18 +112,18 @@ def test_a_draft_that_only_the_command_names_is_wanted_at_its_revision() -> None
 
 def test_without_a_venv_model_nothing_of_the_engine_is_wanted() -> None:
     only_container = {"big": ModelData(recipe="container", unit="big")}
-    items = wanted_items([host(models=only_container)])
-    assert [item.key for item in items if item.section not in ("images", "checkpoints")] == ["uv"]
+    items = wanted_items([host(models=only_container, webui=WebUi(enabled=False))])
+    # A disabled web UI needs no image.
+    keys = [item.key for item in items if item.section != "checkpoints"]
+    assert keys == ["uv", "registry.example/engine:nightly"]
 
 
 def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> None:
     for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
         assert of("precompiled", host(engine=engine)) == ()
-
-
-def test_a_disabled_web_ui_needs_no_image() -> None:
-    items = wanted_items([host(webui=WebUi(enabled=False))])
-    assert "ghcr.io/open-webui/open-webui:v0.12.4" not in [item.key for item in items]
+    # A fixed commit is wanted as it is.
+    fixed = VenvEngine(commit=COMMIT)
+    assert of("git", host(engine=fixed)) == (replace(FORK, commit=COMMIT),)
 
 
 def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
@@ -135,15 +135,9 @@ def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
 
 def test_a_released_vllm_is_one_of_the_packages() -> None:
     engine = VenvEngine(release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
-    assert engine_sets(host(engine=engine)[0]) == (
-        PythonItem(
-            "engine",
-            ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE),
-            "aarch64",
-            "3.12",
-            agree=TRIPLE,
-        ),
-    )
+    requirements = ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE)
+    whole = PythonItem("engine", requirements, "aarch64", "3.12", agree=TRIPLE)
+    assert engine_sets(host(engine=engine)[0]) == (whole,)
 
 
 @pytest.mark.parametrize(
@@ -170,17 +164,19 @@ def test_transformers_is_of_the_index_or_one_commit_with_a_release_too() -> None
     assert whole.trees == (FORK,) and "transformers<5" in whole.requirements
 
 
-def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named() -> None:
-    days = [
-        engine_sets(host(engine=engine)[0])[0].exclude_newer
-        for engine in (
-            VenvEngine(),
-            VenvEngine(exclude_newer=None),
-            VenvEngine(release="vllm"),
-            VenvEngine(release="vllm", exclude_newer="2026-04-01"),
-        )
-    ]
-    assert days == ["fork", None, None, "2026-04-01"]
+@pytest.mark.parametrize(
+    ("engine", "day"),
+    [
+        (VenvEngine(), "fork"),
+        (VenvEngine(exclude_newer=None), None),
+        (VenvEngine(release="vllm"), None),
+        (VenvEngine(release="vllm", exclude_newer="2026-04-01"), "2026-04-01"),
+    ],
+)
+def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named(
+    engine: VenvEngine, day: str | None
+) -> None:
+    assert engine_sets(host(engine=engine)[0])[0].exclude_newer == day
 
 
 def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
@@ -188,13 +184,6 @@ def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
     assert tool_sets(settings) == (
         PythonItem("uv", ("uv",), "aarch64", "3.12"),
         PythonItem("tools", ("huggingface_hub", "uvicorn"), "aarch64", "3.12"),
-    )
-
-
-def test_a_fixed_commit_is_wanted_as_it_is() -> None:
-    engine = VenvEngine(commit=COMMIT)
-    assert of("git", host(engine=engine)) == (
-        GitItem("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
     )
 
 
@@ -231,18 +220,18 @@ def test_two_revisions_of_one_repository_are_refused() -> None:
     )
 
 
-def test_two_architectures_in_one_inventory_are_refused() -> None:
+def test_one_thing_that_two_hosts_want_differently_is_refused() -> None:
     settings, models = host("spark2")
     other_host = (replace(settings, expected=ExpectedMachine(architecture="x86_64")), models)
     assert refusal(host("spark1"), other_host) == (
         "spark2: uv is wanted in two ways; found architecture x86_64 here, architecture aarch64 "
         "on a host before it. Give both hosts the same, or put them into two inventories."
     )
-
-
-def test_two_branches_of_one_repository_are_refused() -> None:
     message = refusal(host("spark1"), host("spark2", engine=VenvEngine(branch="other")))
     assert "vllm.git is wanted in two ways; found branch other here" in message
+
+
+NO_COMMIT = "engine.transformers is no commit of a repository"
 
 
 @pytest.mark.parametrize(
@@ -251,14 +240,8 @@ def test_two_branches_of_one_repository_are_refused() -> None:
         (VenvEngine(torch="torch = 2"), "engine.torch is not a requirement; found 'torch = 2'"),
         (VenvEngine(flashinfer_version="0.6"), "engine.flashinfer_version is not a version"),
         (VenvEngine(commit="abc123"), "engine.commit is not a whole commit; found 'abc123'"),
-        (
-            VenvEngine(transformers=f"other @ git+https://example.com/t.git@{COMMIT}"),
-            "engine.transformers is no commit of a repository",
-        ),
-        (
-            VenvEngine(transformers=f"transformers @ https://example.com/t.zip@{COMMIT}"),
-            "engine.transformers is no commit of a repository",
-        ),
+        (VenvEngine(transformers=PINNED.replace("transformers @", "other @")), NO_COMMIT),
+        (VenvEngine(transformers=PINNED.replace("git+", "")), NO_COMMIT),
     ],
 )
 def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message: str) -> None:

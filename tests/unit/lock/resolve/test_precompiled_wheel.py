@@ -43,24 +43,26 @@ class Site:
             run(self.fork, "commit", "--quiet", "--allow-empty", "-m", word)
         self.tree = run(self.fork, "rev-parse", "HEAD")
 
+    def start_anew(self) -> None:
+        """Put the fork's branch to a commit that has nothing in common with upstream."""
+        run(self.fork, "checkout", "--quiet", "--orphan", "other")
+        run(self.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
+        run(self.fork, "branch", "--force", "fix", "other")
+
     def answers(self, commit: str = "", *rows: Any, variant: str = "cu130/") -> dict[str, Any]:
         """The answers of vLLM's server about a commit."""
-        commit = commit or self.base
+        commit, quoted_file = commit or self.base, FILE.replace("+", "%2B")
         up = "../" * (variant.count("/") + 1)
         row = {"package_name": "vllm", "platform_tag": "manylinux_2_35_aarch64"}
-        row["path"] = up + FILE.replace("+", "%2B")
+        row["path"] = up + quoted_file
         other_row = {**row, "platform_tag": "manylinux_2_35_x86_64", "path": f"{up}x86.whl"}
         stranger = {**row, "package_name": "other", "path": f"{up}other.whl"}
         later = {**row, "path": f"{up}later.whl"}
+        table = as_json(rows or [other_row, row, stranger, later])
         return {
-            f"/{commit}/{variant}vllm/metadata.json": as_json(
-                rows or [other_row, row, stranger, later]
-            ),
-            f"/{commit}/{FILE.replace('+', '%2B')}": Reply(BODY),
+            f"/{commit}/{variant}vllm/metadata.json": table,
+            f"/{commit}/{quoted_file}": Reply(BODY),
         }
-
-    def sources(self, wheels: str) -> Sources:
-        return Sources(git={"https://git.example/": f"{self.folder}/"}, vllm_wheels=wheels)
 
     def resolve(
         self,
@@ -70,7 +72,8 @@ class Site:
         inspect_server: Callable[[LocalServer], object] = lambda server: None,
     ) -> PrecompiledPin:
         with serving(answers) as server:
-            sources = self.sources(f"{server.url}/")
+            mirror = {"https://git.example/": f"{self.folder}/"}
+            sources = Sources(git=mirror, vllm_wheels=f"{server.url}/")
             try:
                 return resolve_precompiled(item, self.tree, Network(sources), old=old)
             finally:
@@ -96,15 +99,21 @@ def pin(site: Site, **changes: Any) -> PrecompiledPin:
     return replace(precompiled_pin, **changes)
 
 
-def test_it_is_of_the_commit_at_which_the_fork_left_upstream(site: Site) -> None:
+def test_a_wheel_is_of_the_commit_at_which_the_fork_left_upstream(site: Site) -> None:
+    assert site.resolve(site.answers()) == pin(site)
+    # The usual build stands above the others.
+    usual = site.resolve(site.answers(variant=""), replace(WANTED, variant=""))
+    assert usual == pin(site, variant="")
+    # A fork that has moved on meanwhile is still read at its commit.
+    site.start_anew()
     assert site.resolve(site.answers()) == pin(site)
 
 
-def test_a_fork_that_has_moved_on_meanwhile_is_still_read_at_its_commit(site: Site) -> None:
-    run(site.fork, "checkout", "--quiet", "--orphan", "other")
-    run(site.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
-    run(site.fork, "branch", "--force", "fix", "other")
-    assert site.resolve(site.answers()) == pin(site)
+def test_strangers_have_no_commit_in_common(site: Site) -> None:
+    site.start_anew()
+    site.tree = run(site.fork, "rev-parse", "HEAD")
+    message = site.failure({})
+    assert "the fork and upstream have no commit in common; found " + site.tree[:12] in message
 
 
 def test_a_commit_that_is_named_needs_no_history(site: Site) -> None:
@@ -113,23 +122,15 @@ def test_a_commit_that_is_named_needs_no_history(site: Site) -> None:
     assert (precompiled_pin.commit, precompiled_pin.path) == (40 * "d", f"{40 * 'd'}/{FILE}")
 
 
-def test_the_usual_build_stands_above_the_others(site: Site) -> None:
-    precompiled_pin = site.resolve(site.answers(variant=""), replace(WANTED, variant=""))
-    assert precompiled_pin == pin(site, variant="")
-
-
 def test_the_hash_of_a_wheel_that_is_what_it_was_is_believed(site: Site) -> None:
     methods: list[str] = []
 
     def inspect_server(server: LocalServer) -> None:
-        methods.extend(
-            host_view.method for host_view in server.requests if host_view.path.endswith(".whl")
-        )
+        methods.extend(seen.method for seen in server.requests if seen.path.endswith(".whl"))
 
     old = pin(site, tree=40 * "e", sha256=64 * "f")
-    assert site.resolve(site.answers(), old=old, inspect_server=inspect_server) == pin(
-        site, sha256=64 * "f"
-    )
+    kept_pin = site.resolve(site.answers(), old=old, inspect_server=inspect_server)
+    assert kept_pin == pin(site, sha256=64 * "f")
     assert methods == ["HEAD"]
     # Another size: another file.
     assert site.resolve(site.answers(), old=replace(old, size=7)) == pin(site)
@@ -169,14 +170,6 @@ def test_a_list_that_names_a_wheel_that_is_not_there_is_refused(site: Site) -> N
     answers = site.answers()
     del answers[f"/{site.base}/{FILE.replace('+', '%2B')}"]
     assert "the file cannot be read for its hash; found HTTP 404" in site.failure(answers)
-
-
-def test_strangers_have_no_commit_in_common(site: Site) -> None:
-    run(site.fork, "checkout", "--quiet", "--orphan", "other")
-    run(site.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
-    site.tree = run(site.fork, "rev-parse", "HEAD")
-    message = site.failure({}, replace(WANTED, tree=GitItem(FORK, "other")))
-    assert "the fork and upstream have no commit in common; found " + site.tree[:12] in message
 
 
 def test_an_upstream_that_does_not_answer_is_named_without_its_password(site: Site) -> None:

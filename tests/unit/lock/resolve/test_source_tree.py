@@ -32,6 +32,7 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
 
 # Late in the evening in the committer's zone is the next day in UTC.
 COMMITTED, DAY = "2026-03-16T23:30:00-02:00", "2026-03-17"
+OWN_BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
 
 
 @pytest.fixture(autouse=True)
@@ -80,20 +81,17 @@ def test_vllm_says_what_its_cuda_build_needs_in_requirements_files(tmp_path: Pat
 
 
 def test_else_the_trees_own_build_backend_is_asked(tmp_path: Path) -> None:
-    build = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
-    folder, commit = repository(tmp_path, {"pyproject.toml": build, "own.py": BACKEND})
+    folder, commit = repository(tmp_path, {"pyproject.toml": OWN_BUILD, "own.py": BACKEND})
     assert read(folder, commit) == Tree(
         URL, commit, "transformers", ("numpy>=2", 'old; python_version < "3"'), (), DAY
     )
 
 
 def test_a_backend_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
-    build = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
-    files = {"pyproject.toml": build, "own.py": "raise SystemExit('needs a GPU')"}
+    files = {"pyproject.toml": OWN_BUILD, "own.py": "raise SystemExit('needs a GPU')"}
     folder, commit = repository(tmp_path, files)
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(ResolveError, match="does not say what it needs; found needs a GPU"):
         read(folder, commit)
-    assert "the source tree does not say what it needs; found needs a GPU" in str(error.value)
 
 
 def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:
