@@ -64,7 +64,7 @@ def test_a_second_copy_in_host_memory_is_refused(engine: str, words: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("engine", "env", "named"),
+    ("engine", "env", "name"),
     [
         ("vllm", 'LMCACHE_MAX_LOCAL_CPU_SIZE: "40"', "LMCACHE_MAX_LOCAL_CPU_SIZE"),
         ("sglang", 'LMCACHE_LOCAL_CPU: "True"', "LMCACHE_LOCAL_CPU"),
@@ -73,9 +73,9 @@ def test_a_second_copy_in_host_memory_is_refused(engine: str, words: str) -> Non
         ("llamacpp", 'LLAMA_ARG_MLOCK: "1"', "--mlock"),
     ],
 )
-def test_a_variable_counts_as_the_flag(engine: str, env: str, named: str) -> None:
+def test_a_variable_counts_as_the_flag(engine: str, env: str, name: str) -> None:
     [finding] = refusals(recipe(engine, env=env))
-    assert named in finding.message
+    assert name in finding.message
 
 
 @pytest.mark.parametrize(

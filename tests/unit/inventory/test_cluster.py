@@ -141,8 +141,8 @@ def ring(count: int, astray: int | None = None) -> list[HostPlan]:
     names = tuple(f"spark-{rank}" for rank in range(count))
     plans = []
     for rank, name in enumerate(names):
-        left, right = (rank - 1) % count, rank if rank != astray else 99
-        cables = {"enp1s0f0np0": f"10.77.{left}.2/30", "enp1s0f1np1": f"10.77.{right}.1/30"}
+        left_rank, right = (rank - 1) % count, rank if rank != astray else 99
+        cables = {"enp1s0f0np0": f"10.77.{left_rank}.2/30", "enp1s0f1np1": f"10.77.{right}.1/30"}
         more = {
             "models": {"glm": {**GLM, "cluster": "ring"}},
             "clusters": {"ring": {"hosts": names, "topology": "ring"}},

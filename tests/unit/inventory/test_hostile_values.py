@@ -36,7 +36,7 @@ def model(**data: object) -> dict[str, object]:
     return {"models": {"qwen": {**QWEN, **data}}}
 
 
-def keyed(key: str, value: object) -> dict[str, object]:
+def setting(key: str, value: object) -> dict[str, object]:
     """One value of a key; of `key[0]`, of a list that holds it alone."""
     return {key.removesuffix("[0]"): (value,) if key.endswith("[0]") else value}
 
@@ -196,7 +196,7 @@ OWN_TLS = {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}
 #: Key in the message → hosts' data that hold such a value.
 HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
-        (f"models.qwen.{key}", model(**keyed(key, value)))
+        (f"models.qwen.{key}", model(**setting(key, value)))
         for key, values in OF_A_MODEL.items()
         for value in values
     ),
@@ -204,7 +204,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
         (f"{section}.{key}".removeprefix("."), {section: data} if section else data)
         for section, keys in OF_A_HOST.items()
         for key, values in keys.items()
-        for data in (keyed(key, value) for value in values)
+        for data in (setting(key, value) for value in values)
     ),
     *(
         ("service_user", {"service_user": name, "operators": ("spark",), "ssh_user": "admin"})

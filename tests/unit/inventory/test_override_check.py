@@ -95,8 +95,8 @@ def test_what_is_fetched_or_no_flag_is_the_recipes_own_word(
     text: str, keys: str, summary: str
 ) -> None:
     for key in keys.split():
-        said, remedy = refusal(text, key)
-        assert said == summary
+        message, remedy = refusal(text, key)
+        assert message == summary
         assert "copy main.yaml" in remedy and "models.qwen.recipe" in remedy
 
 
@@ -116,8 +116,8 @@ def test_what_the_model_says_has_one_place(key: str, own: str) -> None:
 
 @pytest.mark.parametrize("key", ["nnodes", "node_rank", "master_addr", "data_parallel_address"])
 def test_what_a_cluster_decides_or_nobody_reads_is_to_be_removed(key: str) -> None:
-    said = refusal(VLLM, key, 3, cluster="pair")
-    assert said == (": the cluster decides it for each rank", "Remove it.")
+    by_cluster = (": the cluster decides it for each rank", "Remove it.")
+    assert refusal(VLLM, key, 3, cluster="pair") == by_cluster
     assert refusal(VLLM, "head_ip") == (" is no flag of an engine", "Remove it.")
 
 

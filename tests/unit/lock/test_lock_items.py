@@ -122,8 +122,8 @@ def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> 
     for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
         assert of("precompiled", host(engine=engine)) == ()
     # A fixed commit is wanted as it is.
-    fixed = VenvEngine(commit=COMMIT)
-    assert of("git", host(engine=fixed)) == (replace(FORK, commit=COMMIT),)
+    at_commit = host(engine=VenvEngine(commit=COMMIT))
+    assert of("git", at_commit) == (replace(FORK, commit=COMMIT),)
 
 
 def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:

@@ -47,12 +47,14 @@ def test_a_login_is_sent_to_its_server_and_not_along_a_redirect() -> None:
             assert (answer.status, answer.url) == (200, f"{server.url}/a")
             assert http.hash_download(f"{private}/a", proxy=DIRECT)[1] == 4
             assert http.ask(f"{private}/here", proxy=DIRECT).body == b"body"
-            assert {seen.headers.get("Authorization") for seen in server.requests} == {login}
+            assert {request.headers.get("Authorization") for request in server.requests} == {login}
             assert http.ask(f"{private}/away", proxy=DIRECT).body == b"elsewhere"
             answer = http.ask(f"{server.url}/away", proxy=DIRECT, token="secret")
             assert answer.body == b"elsewhere"
             assert server.requests[-1].headers["Authorization"] == "Bearer secret"
-            assert not [seen for seen in other_server.requests if "Authorization" in seen.headers]
+            assert not [
+                request for request in other_server.requests if "Authorization" in request.headers
+            ]
             assert "heim" not in failure(f"{private}/refused")
 
 

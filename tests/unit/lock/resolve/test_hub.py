@@ -159,8 +159,8 @@ def test_a_mirrors_login_is_kept_from_page_to_page_of_the_same_server(elsewhere:
             private = Sources(hub=server.url.replace("http://", "http://anna:geheim@"))
             pin = resolve_checkpoint(CheckpointItem("org/name", "main"), Network(private))
     assert [file.path for file in pin.files] == ["config.json"]
-    assert all("Authorization" in seen.headers for seen in server.requests)
-    assert all("Authorization" not in seen.headers for seen in other_server.requests)
+    assert all("Authorization" in request.headers for request in server.requests)
+    assert all("Authorization" not in request.headers for request in other_server.requests)
     assert len(other_server.requests) == elsewhere
 
 

@@ -126,7 +126,9 @@ def test_the_hash_of_a_wheel_that_is_what_it_was_is_believed(site: Site) -> None
     methods: list[str] = []
 
     def inspect_server(server: LocalServer) -> None:
-        methods.extend(seen.method for seen in server.requests if seen.path.endswith(".whl"))
+        methods.extend(
+            request.method for request in server.requests if request.path.endswith(".whl")
+        )
 
     old = pin(site, tree=40 * "e", sha256=64 * "f")
     kept_pin = site.resolve(site.answers(), old=old, inspect_server=inspect_server)
