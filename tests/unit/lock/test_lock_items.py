@@ -73,24 +73,17 @@ def of(section: str, *hosts: Host) -> tuple[Item, ...]:
 
 
 def test_everything_that_moves_is_found_and_each_thing_once() -> None:
-    first_host, two = host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))
-    assert set(wanted_items([first_host, two])) == {
+    requirements = ("torch==2.10.0+cu130", "torchvision", "transformers==5.4.0", "mistral_common")
+    of_fork = PythonItem(
+        "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
+    )
+    items = wanted_items([host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))])
+    expected_items = {
         PythonItem("uv", ("uv",), "aarch64", "3.12"),
-        PythonItem(
-            "engine",
-            (
-                *("torch==2.10.0+cu130", "torchvision", "transformers==5.4.0", "mistral_common"),
-                *TRIPLE,
-            ),
-            "aarch64",
-            "3.12",
-            agree=TRIPLE,
-            trees=(FORK,),
-            exclude_newer="fork",
+        replace(
+            of_fork, name="engine", requirements=(*requirements, *TRIPLE), agree=TRIPLE, build=False
         ),
-        PythonItem(
-            "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
-        ),
+        of_fork,
         FORK,
         PrecompiledItem(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
         ImageItem("ghcr.io/open-webui/open-webui:v0.12.4", "aarch64"),
@@ -100,7 +93,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
         CheckpointItem("org/draft", "main", formats=AUTO),
         CheckpointItem("org/base", "main", ("config.json",)),
     }
-    assert len(wanted_items([first_host, two])) == len(set(wanted_items([first_host, two])))
+    assert set(items) == expected_items and len(items) == len(expected_items)
 
 
 def test_a_draft_that_only_the_command_names_is_wanted_at_its_revision() -> None:
