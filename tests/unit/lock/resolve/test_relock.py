@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from a_spark import environment, pins_for, precompiled_pin, spark, wheel
+from an_inventory import write_inventory
 from click.testing import CliRunner
 
 from group_data.all import tools
@@ -180,19 +181,12 @@ def test_every_kind_of_change_is_one_line() -> None:
     )
 
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-some = checked(__file__, [("spark1", {"lock": "LOCK"})])
-"""
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """An inventory whose lock is beside it."""
-    path = tmp_path / "some.py"
-    path.write_text(INVENTORY.replace("LOCK", str(tmp_path / "some.lock.yaml")))
     lockfile.save(tmp_path / "some.lock.yaml", OLD)
-    return path
+    lock = {"lock": str(tmp_path / "some.lock.yaml")}
+    return write_inventory(tmp_path, {"spark1": lock}, "some")
 
 
 def run(command: str, site: Path, *words: str) -> Any:
@@ -210,8 +204,8 @@ def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Pa
     again = run("update", site, "uv")
     assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
     assert run("update", site, "uv", "--check").exit_code == 0
-    every = run("update", site).stdout
-    assert every.endswith("written: 100.0 GiB of weights, 30.0 GiB of images.\n")
+    whole_update = run("update", site).stdout
+    assert whole_update.endswith("written: 100.0 GiB of weights, 30.0 GiB of images.\n")
 
 
 @pytest.mark.parametrize(("words", "code"), [("lock --dry", 0), ("update --check", 1)])
