@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from an_inventory import copy_repository
@@ -35,132 +36,91 @@ END = "Nothing was contacted and nothing was changed.\n"
 NAMES = ", ".join(sorted({item.name for item in fields(Settings)} - {"name"}))
 
 
-@dataclass(frozen=True)
-class Case:
-    """A fault and the error for it.
-
-    Attributes:
-        error: The whole message; "…" at its end stands for the allowed values, or for the remedy.
-        host: The host's own data, as text of a Python mapping.
-        tail: Lines of the inventory behind the hosts.
-        file: A file that is damaged too, "" for none.
-        text: Text appended to that file.
-    """
-
-    error: str
-    host: str = "{}"
-    tail: str = ""
-    file: str = ""
-    text: str = ""
+#: Data of a host, or a file and the text to append to it.
+Damage = dict[str, Any] | tuple[str, str]
 
 
-ONE_MODEL = '{"models": {"q": {"recipe": "a", "unit": "q"}}}'
-FALLBACK = '"q": {"recipe": "a", "unit": "q", "fallback": "b"}'
+def addition(file: str, text: str) -> Damage:
+    """Text appended to a file."""
+    return file, text
+
+
+MODEL = {"recipe": "a", "unit": "q"}
+WITH_FALLBACK = {**MODEL, "fallback": "b"}
 IN_LOCK = "holds a login, which would stand in the lock file; found"
+TRANSFORMERS = "transformers @ git+https://secret@example.org/t.git@abc"
+BROKEN_TEMPLATE = (
+    "templates/units/model.service.j2: a template value is missing; found 'memory_limit' is "
+    "undefined…",
+    ("templates/units/model.service.j2", "# {{ memory_limit }}\n"),
+)
 
-CASES = {
-    "unknown key that begins as one of ours and of pyinfra's": Case(
-        "site.py:2: unknown key 'docker_user'. Did you mean 'docker_users'? Allowed: "
-        "docker_architecture, docker_identifier, docker_image, docker_platform, docker_users.",
-        host='{"docker_user": ("me",)}',
+# The whole message ("…" at its end stands for the allowed values, or for the remedy) → the fault.
+# First each kind of wrong input that a user of pyinfra is promised a clear error for.
+PROMISED_FAULTS: dict[str, Damage] = {
+    f"group_data/all.py:{LAST_LINE + 1}: unknown key 'torch_version'; allowed: {NAMES}. "
+    "Remove it, or correct its name.": ("group_data/all.py", 'torch_version = "2.10"\n'),
+    "site.py:5: nothing reads 'models' at the top of an inventory; allowed: 'models' in a "
+    "host's mapping, {'models': …}, or for all hosts in group_data/site.py. A name that "
+    "hosts share is private: `_models`, and then `{'models': _models}` for each host.": addition(
+        "inventories/site.py", "models = {}\n"
     ),
-    "unknown key in group data": Case(
-        f"group_data/all.py:{LAST_LINE + 1}: unknown key 'torch_version'; allowed: {NAMES}. "
-        "Remove it, or correct its name.",
-        file="group_data/all.py",
-        text='torch_version = "2.10"\n',
+    "site.py:2: models.q.recipe names an unknown recipe; found 'qwen3.6'; "
+    f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.": {
+        "models": {"q": {"recipe": "qwen3.6", "unit": "q"}}
+    },
+    "REPOSITORY/few/a.yaml:7: the file is not valid YAML; found expected the node content, but "
+    "found '<stream end>'. Correct that line.": ("few/a.yaml", "env: [\n"),
+    f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.": addition(
+        "group_data/all.py", "models = = {}\n"
     ),
-    "a key of before in group data": Case(
-        "group_data/site.py:2: `targets` is called `models` now. Rename the key.",
-        file="group_data/site.py",
-        text='\ntargets = {"q": {"recipe": "a", "unit": "q"}}\n',
+}
+FAULTS: dict[str, Damage] = {
+    # It begins as one of ours and of pyinfra's.
+    "site.py:2: unknown key 'docker_user'. Did you mean 'docker_users'? Allowed: "
+    "docker_architecture, docker_identifier, docker_image, docker_platform, docker_users.": {
+        "docker_user": ("me",)
+    },
+    "group_data/site.py:2: `targets` is called `models` now. Rename the key.": addition(
+        "group_data/site.py", f"\ntargets = {{'q': {MODEL}}}\n"
     ),
-    "a key behind the hosts": Case(
-        "site.py:5: nothing reads 'models' at the top of an inventory; allowed: 'models' in a "
-        "host's mapping, {'models': …}, or for all hosts in group_data/site.py. A name that "
-        "hosts share is private: `_models`, and then `{'models': _models}` for each host.",
-        tail="models = {}\n",
+    "group_data/site.py:1: 'models' is imported, and pyinfra drops names that are. Import "
+    "it under another name: `import models as _models`.": addition(
+        "group_data/site.py", "from group_data.all import models\nmodels = {**models}\n"
     ),
-    "group data that is imported and changed": Case(
-        "group_data/site.py:1: 'models' is imported, and pyinfra drops names that are. Import "
-        "it under another name: `import models as _models`.",
-        file="group_data/site.py",
-        text="from group_data.all import models\nmodels = {**models}\n",
+    "site.py:2: proxy.http is not an address; found 'proxy:3128'…": {
+        "proxy": {"http": "me:secret@proxy:3128"}
+    },
+    "site.py:2: models.m.unit is used twice; found 'q-fallback', also in models.q. "
+    "Give each model its own.": {
+        "models": {"q": WITH_FALLBACK, "m": {"recipe": "b", "unit": "q-fallback"}}
+    },
+    "site.py:2: models.q-fallback has the name of the fallback of models.q. "
+    "Give the model another name.": {
+        "models": {"q": WITH_FALLBACK, "q-fallback": {"recipe": "b", "unit": "m"}}
+    },
+    f"site.py:2: engine.git {IN_LOCK} https://…@example.org:8443/me/vllm.git…": {
+        "engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}
+    },
+    f"site.py:2: engine.transformers {IN_LOCK} https://…@example.org/t.git@abc…": {
+        "engine": {"transformers": TRANSFORMERS}
+    },
+    f"site.py:2: engine.upstream {IN_LOCK} ssh://…@example.org/v.git…": {
+        "engine": {"upstream": "ssh://git:secret@example.org/v.git"}
+    },
+    "site.py:2: sources.registries['docker.io'] is not a registry; found 'mirror:5000'…": {
+        "sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}
+    },
+    "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; found "
+    "{max_model_len}…": addition(
+        "few/a.yaml", "command: vllm serve {model} --max-model-len {max_model_len}\n"
     ),
-    "a proxy's address without its password in the message": Case(
-        "site.py:2: proxy.http is not an address; found 'proxy:3128'…",
-        host='{"proxy": {"http": "me:secret@proxy:3128"}}',
-    ),
-    "a unit of another model's fallback": Case(
-        "site.py:2: models.m.unit is used twice; found 'q-fallback', also in models.q. "
-        "Give each model its own.",
-        host=f'{{"models": {{{FALLBACK}, "m": {{"recipe": "b", "unit": "q-fallback"}}}}}}',
-    ),
-    "a name of another model's fallback": Case(
-        "site.py:2: models.q-fallback has the name of the fallback of models.q. "
-        "Give the model another name.",
-        host=f'{{"models": {{{FALLBACK}, "q-fallback": {{"recipe": "b", "unit": "m"}}}}}}',
-    ),
-    "unknown recipe": Case(
-        "site.py:2: models.q.recipe names an unknown recipe; found 'qwen3.6'; "
-        f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
-        host=ONE_MODEL.replace('"a"', '"qwen3.6"'),
-    ),
-    "a password in the fork's address": Case(
-        f"site.py:2: engine.git {IN_LOCK} https://…@example.org:8443/me/vllm.git…",
-        host='{"engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}}',
-    ),
-    "a token in the address of transformers": Case(
-        f"site.py:2: engine.transformers {IN_LOCK} https://…@example.org/t.git@abc…",
-        host='{"engine": {"transformers": "transformers @ git+https://secret@example.org/t.git@abc"}}',
-    ),
-    "a password in vLLM's own address": Case(
-        f"site.py:2: engine.upstream {IN_LOCK} ssh://…@example.org/v.git…",
-        host='{"engine": {"upstream": "ssh://git:secret@example.org/v.git"}}',
-    ),
-    "a login of a registry": Case(
-        "site.py:2: sources.registries['docker.io'] is not a registry; found 'mirror:5000'…",
-        host='{"sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}}',
-    ),
-    "a value missing in a recipe's command": Case(
-        "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; found "
-        "{max_model_len}…",
-        host=ONE_MODEL,
-        file="few/a.yaml",
-        text="command: vllm serve {model} --max-model-len {max_model_len}\n",
-    ),
-    "a value missing in a template": Case(
-        "templates/units/model.service.j2: a template value is missing; found 'memory_limit' is "
-        "undefined…",
-        file="templates/units/model.service.j2",
-        text="# {{ memory_limit }}\n",
-    ),
-    "YAML that is none": Case(
-        "REPOSITORY/few/a.yaml:7: the file is not valid YAML; "
-        "found expected the node content, but found '<stream end>'. Correct that line.",
-        host=ONE_MODEL,
-        file="few/a.yaml",
-        text="env: [\n",
-    ),
-    "a recipe folder that is not there": Case(
-        "REPOSITORY/nowhere: the recipe folder does not exist.",
-        host='{"recipe_folders": ("nowhere",)}',
-    ),
-    "group data that is not Python": Case(
-        f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.",
-        file="group_data/all.py",
-        text="models = = {}\n",
-    ),
-    "group data that fails": Case(
-        "REPOSITORY/group_data/site.py:1: the file fails when it is read; found NameError: name "
-        "'true' is not defined.",
-        file="group_data/site.py",
-        text="webui = {'enabled': true}\n",
-    ),
-    "group data that is not UTF-8": Case(
-        "REPOSITORY/group_data/site.py: the file is not UTF-8 text.",
-        file="group_data/site.py",
-        text="# \udcff\n",
+    BROKEN_TEMPLATE[0]: BROKEN_TEMPLATE[1],
+    "REPOSITORY/nowhere: the recipe folder does not exist.": {"recipe_folders": ("nowhere",)},
+    "REPOSITORY/group_data/site.py:1: the file fails when it is read; found NameError: name "
+    "'true' is not defined.": ("group_data/site.py", "webui = {'enabled': true}\n"),
+    "REPOSITORY/group_data/site.py: the file is not UTF-8 text.": addition(
+        "group_data/site.py", "# \udcff\n"
     ),
 }
 
@@ -190,60 +150,49 @@ def repository(tmp_path: Path, whole: Path) -> Path:
     return tmp_path
 
 
-def is_told(case: Case, output: str, repository: Path) -> bool:
-    """Tell whether a terminal shows the error of a case, then the outcome, wherever lines end."""
-    joined_output, error, end = (
-        "".join(text.split())
-        for text in (output, case.error.replace("REPOSITORY/", f"{repository}/"), END)
-    )
+def is_told(message: str, output: str, repository: Path) -> bool:
+    """Tell whether a terminal shows a whole message, then the outcome, wherever lines end."""
+    texts = (output, message.replace("REPOSITORY/", f"{repository}/"), END)
+    joined_output, error, end = ("".join(text.split()) for text in texts)
     _, begin, tail = joined_output.partition(error.removesuffix("…"))
     return bool(begin) and end in tail and (tail.startswith(end) is not error.endswith("…"))
 
 
-def damage(repository: Path, case: Case, port: int = 22) -> Path:
-    """Write the inventory of one case and damage the copy; the inventory's path."""
+def damage(repository: Path, fault: Damage, port: int = 22) -> Path:
+    """Write an inventory with this fault, or damage another file of the copy; its path."""
     path = repository / "inventories/site.py"
     path.write_text(
         "from lockstep.deploy.checked import checked\n"
-        f"host = {case.host}\n"
+        f"host = {fault if isinstance(fault, dict) else {'models': {'q': MODEL}}}\n"
         f'site = {{"recipe_folders": ("few",), "ssh_port": {port}}}\n'
         'site = checked(__file__, [("127.0.0.1", {**site, **host})])\n'
-        f"{case.tail}"
     )
-    if case.file:
-        damaged_path = repository / case.file
+    if isinstance(fault, tuple):
+        damaged_path = repository / fault[0]
         earlier_text = damaged_path.read_text() if damaged_path.exists() else ""
         # The file itself is every test's.
         damaged_path.unlink(missing_ok=True)
-        damaged_path.write_text(earlier_text + case.text, errors="surrogateescape")
+        damaged_path.write_text(earlier_text + fault[1], errors="surrogateescape")
     return path
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("message", "fault"), [*PROMISED_FAULTS.items(), *FAULTS.items()])
 def test_a_fault_is_named_with_file_key_and_what_is_allowed(
-    name: str, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    message: str,
+    fault: Damage,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    case = CASES[name]
     monkeypatch.setattr(templating, "FOLDER", repository / "templates")
     templating.environment.cache_clear()
     with pytest.raises(SystemExit) as error:
-        inventory.load(damage(repository, case))
+        inventory.load(damage(repository, fault))
     assert error.value.code == 2
     output = capsys.readouterr()
-    assert is_told(case, output.err, repository), output.err
+    assert is_told(message, output.err, repository), output.err
     assert output.out == ""
     templating.environment.cache_clear()
-
-
-# Each kind of wrong input that a user is promised a clear error for.
-THROUGH_PYINFRA = [
-    CASES["unknown key in group data"],
-    CASES["a key behind the hosts"],
-    CASES["unknown recipe"],
-    CASES["YAML that is none"],
-    CASES["group data that is not Python"],
-    Case("site.py:5: not valid Python: '[' was never closed.", tail="site = [\n"),
-]
 
 
 @pytest.fixture
@@ -264,14 +213,20 @@ def was_contacted(listener: socket.socket) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", THROUGH_PYINFRA, ids=lambda case: case.error[:50])
+@pytest.mark.parametrize(
+    ("message", "fault"),
+    [
+        *PROMISED_FAULTS.items(),
+        ("site.py:5: not valid Python: '[' was never closed.", ("inventories/site.py", "a = [\n")),
+    ],
+)
 def test_pyinfra_ends_before_it_connects(
-    case: Case, repository: Path, listener: socket.socket
+    message: str, fault: Damage, repository: Path, listener: socket.socket
 ) -> None:
-    damage(repository, case, listener.getsockname()[1])
+    damage(repository, fault, listener.getsockname()[1])
     result = pyinfra(*DEPLOY, folder=repository)
     output = result.stdout + result.stderr
-    assert is_told(case, output, repository), output
+    assert is_told(message, output, repository), output
     assert "Traceback" not in output and "internal exception" not in output
     assert result.returncode == 2
     assert not was_contacted(listener)
@@ -280,8 +235,8 @@ def test_pyinfra_ends_before_it_connects(
 @pytest.mark.slow
 def test_pyinfra_itself_ends_before_it_connects(repository: Path, listener: socket.socket) -> None:
     """In a process of its own, in a copy whose programs are damaged too."""
-    case = CASES["a value missing in a template"]
-    damage(repository, case, listener.getsockname()[1])
+    message, fault = BROKEN_TEMPLATE
+    damage(repository, fault, listener.getsockname()[1])
     result = subprocess.run(
         [PYINFRA, *DEPLOY],
         cwd=repository,
@@ -293,7 +248,7 @@ def test_pyinfra_itself_ends_before_it_connects(repository: Path, listener: sock
         timeout=180,
         check=False,
     )
-    assert is_told(case, result.stderr, repository), result.stderr
+    assert is_told(message, result.stderr, repository), result.stderr
     assert "Traceback" not in result.stdout + result.stderr
     assert result.returncode == 2
     assert not was_contacted(listener)
@@ -302,9 +257,9 @@ def test_pyinfra_itself_ends_before_it_connects(repository: Path, listener: sock
 @pytest.mark.slow
 def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, listener: socket.socket) -> None:
     """The tests above prove nothing unless a connection would be seen."""
-    case = Case("", host='{"_timeout": 1, "ssh_connect_retries": 0}')
     with ThreadPoolExecutor() as pool:
-        damage(repository, case, listener.getsockname()[1])
+        settings = {"_timeout": 1, "ssh_connect_retries": 0}
+        damage(repository, settings, listener.getsockname()[1])
         future = pool.submit(pyinfra, *DEPLOY, folder=repository)
         while not was_contacted(listener):
             assert not future.done(), future.result().stderr
