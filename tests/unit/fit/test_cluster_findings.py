@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from an_inventory import write_inventory
+from an_inventory import PAIR, write_inventory
 from click.testing import CliRunner
 
 from lockstep.checkpoints.architecture import Architecture, Layers
@@ -54,7 +54,7 @@ def codes(
     return {finding.code for finding in findings}
 
 
-PAIR = "min_nodes: 2\nmax_nodes: 2\ndefaults: {tensor_parallel: 2}\n"
+JUST_TWO = "min_nodes: 2\nmax_nodes: 2\ndefaults: {tensor_parallel: 2}\n"
 FOUR = "min_nodes: 4\ndefaults: {tensor_parallel: 2, pipeline_parallel: 2}\n"
 COPIES = "defaults: {data_parallel: 2}\n"
 # There it splits the attention of one copy.
@@ -67,12 +67,12 @@ ATTENTION = "defaults: {tensor_parallel: 2, data_parallel: 2, enable_dp_attentio
         ("defaults: {tensor_parallel: 2}\n", 1, None, {"needs-cluster"}),
         ("min_nodes: 2\n", 1, None, {"needs-cluster"}),
         ("", 1, None, set()),
-        (PAIR, 2, None, set()),
-        (PAIR, 4, None, {"cluster-size", "cluster-degree"}),
+        (JUST_TWO, 2, None, set()),
+        (JUST_TWO, 4, None, {"cluster-size", "cluster-degree"}),
         (FOUR, 4, None, set()),
         (FOUR, 2, None, {"cluster-size", "cluster-degree"}),
-        (PAIR, 2, "0.11.0", {"cluster-engine"}),
-        (PAIR, 2, "0.19.2rc1.dev7+gabc", set()),
+        (JUST_TWO, 2, "0.11.0", {"cluster-engine"}),
+        (JUST_TWO, 2, "0.19.2rc1.dev7+gabc", set()),
         (COPIES, 2, None, set()),
         ("defaults: {data_parallel: 2, tensor_parallel: 2}\n", 4, None, {"cluster-copies"}),
         (COPIES, 2, "0.5.23", {"cluster-copies"}),
@@ -86,7 +86,7 @@ def test_sparks_and_engine_must_be_those_that_a_recipe_is_for(
 
 
 def test_the_words_of_the_inventory_count_and_ray_is_refused_by_name() -> None:
-    assert codes(PAIR, 4, overrides={"tensor_parallel": 4}) == {"cluster-size"}
+    assert codes(JUST_TWO, 4, overrides={"tensor_parallel": 4}) == {"cluster-size"}
     command = "command: vllm serve {model} --tensor-parallel-size 2 --distributed-executor-backend"
     own = {"distributed_executor_backend": "mp"}
     assert codes(f"{command} ray\n", 2, overrides=own) == {"cluster-ray"}
@@ -134,16 +134,11 @@ def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> 
     assert shares("data_parallel: 2") == (2, whole, cache)
 
 
-def plan_document(folder: Path, **more: str) -> dict[str, Any]:
-    names = ("spark-1", "spark-2")
+def plan_document(folder: Path, **more: object) -> dict[str, Any]:
+    """The plan of the pair, with more data of its model."""
     hosts = {
-        name: {
-            "models": {"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", **more}},
-            "clusters": {"pair": {"hosts": names}},
-            "fabric_address": f"10.77.0.{number}",
-            "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
-        }
-        for number, name in enumerate(names, 11)
+        name: {**host, "models": {"all": {**host["models"]["all"], **more}}}
+        for name, host in PAIR.items()
     }
     path = write_inventory(folder, hosts)
     result = CliRunner().invoke(main, ["plan", "-i", str(path), "--json"])
@@ -152,12 +147,12 @@ def plan_document(folder: Path, **more: str) -> dict[str, Any]:
 
 
 def test_plan_shows_who_answers_and_refuses_a_model_without_its_cluster(tmp_path: Path) -> None:
-    pair_plan = plan_document(tmp_path, cluster="pair")
+    pair_plan = plan_document(tmp_path)
     first, second = (host["models"][0] for host in pair_plan["hosts"])
-    assert (first["cluster"], first["rank"], first["address"]) == ("pair", 0, "127.0.0.1:30001")
+    assert (first["cluster"], first["rank"], first["address"]) == ("pair", 0, "127.0.0.1:30005")
     assert (second["cluster"], second["rank"], second["address"]) == ("pair", 1, "at rank 0")
     assert first["fit"]["hosts"] == 2
     assert "needs-cluster" not in {item["code"] for item in pair_plan["findings"]}
-    alone = plan_document(tmp_path)
-    (finding,) = (item for item in alone["findings"] if item["code"] == "needs-cluster")
-    assert finding["subject"].startswith("spark-1, spark-2: glm")
+    alone = plan_document(tmp_path, cluster=None)
+    [finding] = [item for item in alone["findings"] if item["code"] == "needs-cluster"]
+    assert finding["subject"].startswith("spark-1.local, spark-2.local: all")

@@ -14,10 +14,7 @@ from lockstep.lock.pins import ImagePin, Pins
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 PIN = ImagePin(DIGEST, "aarch64", 1)
-PLAIN_MIRROR = {
-    "registries": {"ghcr.io": "10.0.0.5:5000"},
-    "plain_registries": ("10.0.0.5:5000",),
-}
+PLAIN_MIRROR = {"registries": {"ghcr.io": "10.0.0.5:5000"}, "plain_registries": ("10.0.0.5:5000",)}
 
 
 @pytest.mark.parametrize(

@@ -173,11 +173,8 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_qwen36_serves_agents_without_thinking() -> None:
     """Article 001: with thinking 100 to 200 s for a coding answer; off is mandatory for agents."""
-    agents = [
-        recipe
-        for name, recipe in KNOWN.recipes.items()
-        if name.startswith("qwen3.6") and recipe.metadata.get("category") == "agent"
-    ]
+    qwens = [KNOWN.recipes[name] for name in KNOWN.recipes if name.startswith("qwen3.6")]
+    agents = [recipe for recipe in qwens if recipe.metadata.get("category") == "agent"]
     assert len(agents) > 2
     for recipe in agents:
         argv = command.serve_command(recipe)
@@ -185,10 +182,9 @@ def test_qwen36_serves_agents_without_thinking() -> None:
         assert json.loads(template_settings) == {"enable_thinking": False}, recipe.name
 
 
-def test_every_recipe_of_the_catalogue_loads_and_cites_its_figures() -> None:
-    catalogue = recipe_file.load_catalogue(CATALOGUE)
-    assert catalogue
-    for recipe in catalogue.values():
+def test_every_recipe_of_the_catalogue_cites_its_figures() -> None:
+    assert KNOWN.recipes
+    for recipe in KNOWN.recipes.values():
         assert recipe.description, recipe.name
         assert all(figure.source and figure.date for figure in recipe.lockstep.figures)
 

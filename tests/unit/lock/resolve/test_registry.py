@@ -109,10 +109,7 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
 def test_an_images_cuda_is_what_its_variables_say(inner: Any, cuda: str) -> None:
     digest, config = content({"architecture": "arm64", "os": "linux", "config": inner})
     _, single = content({**MANIFEST_VALUE, "config": {"digest": digest}})
-    answers = {
-        "/v2/org/engine/manifests/single": single,
-        f"/v2/org/engine/blobs/{digest}": config,
-    }
+    answers = {"/v2/org/engine/manifests/single": single, f"/v2/org/engine/blobs/{digest}": config}
     with serving(ANSWERS | answers) as server:
         pin = resolve(server, "registry.example/org/engine:single")
         assert (pin.cuda, pin.entrypoint) == (cuda, ())
