@@ -45,7 +45,6 @@ def refusals(candidate: Recipe) -> list[Finding]:
     ("engine", "words"),
     [
         ("vllm", "--kv-offloading-size 40"),
-        ("vllm", "--kv_offloading_size=40"),
         ("vllm", "--cpu-offload-gb 20"),
         ("vllm", "--swap-space 4"),
         ("vllm", "--offload-group-size 4 --offload-num-in-group 1"),

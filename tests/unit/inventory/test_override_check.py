@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -209,22 +210,20 @@ def test_what_is_taken_is_in_lock_fit_and_unit(overrides: dict[str, Any]) -> Non
     model = bound_model(**overrides)
     settings = Settings(name="spark", models={"qwen": model.data})
     (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
-    model_serving = serving(model.recipe, model.overrides(model.recipe))
+    pairs = list(itertools.pairwise(variant.engine_argv))
     for key, value in overrides.items():
-        (flag, *_) = model.recipe.engine.spellings(key)
-        at = variant.engine_argv.index(flag)
-        assert variant.engine_argv[at + 1] == str(value)
+        assert (model.recipe.engine.spellings(key)[0], str(value)) in pairs
     assert variant.served_model.served_name == model.served_name
-    assert variant.served_model.context == model_serving.context
+    context = serving(model.recipe, model.overrides(model.recipe)).context
+    assert variant.served_model.context == context
     # The lock asks for what the unit opens.
-    model_names = {
-        item.key for item in wanted_items([(settings, (model,))]) if item.section == "checkpoints"
-    }
-    assert model_names == {"org/model", "org/draft"}
+    items = wanted_items([(settings, (model,))])
+    names = {item.key for item in items if item.section == "checkpoints"}
+    assert names == {"org/model", "org/draft"}
     assert variant.engine_argv[2] == "org/model"
     # The guard is of the experts as they are loaded.
-    guard = variant.engine_argv[variant.engine_argv.index("--moe-backend") + 1]
-    assert guard == ("marlin" if "quantization" in overrides else "triton")
+    guard = "marlin" if "quantization" in overrides else "triton"
+    assert ("--moe-backend", guard) in pairs
 
 
 def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
@@ -233,9 +232,7 @@ def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
     (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
     assert variant.served_model.served_name == model.served_name == "org/model"
     # SGLang is given a folder, and would call the model by it.
-    assert ("--served-model-name", "org/model") in zip(
-        variant.engine_argv, variant.engine_argv[1:], strict=False
-    )
+    assert ("--served-model-name", "org/model") in itertools.pairwise(variant.engine_argv)
 
 
 @pytest.mark.parametrize(

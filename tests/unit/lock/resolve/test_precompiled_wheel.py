@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import Answers, LocalServer, Reply, as_json, refused_address, serving
+from local_server import Answers, Reply, as_json, refused_address, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
@@ -69,7 +68,7 @@ class Site:
         answers: Answers,
         item: PrecompiledItem = WANTED,
         old: PrecompiledPin | None = None,
-        inspect_server: Callable[[LocalServer], object] = lambda server: None,
+        methods: list[str] | None = None,
     ) -> PrecompiledPin:
         with serving(answers) as server:
             mirror = {"https://git.example/": f"{self.folder}/"}
@@ -77,7 +76,9 @@ class Site:
             try:
                 return resolve_precompiled(item, self.tree, Network(sources), old=old)
             finally:
-                inspect_server(server)
+                if methods is not None:
+                    wheels = [ask for ask in server.requests if ask.path.endswith(".whl")]
+                    methods += [ask.method for ask in wheels]
 
     def failure(self, answers: Answers, item: PrecompiledItem = WANTED) -> str:
         with pytest.raises(ResolveError) as error:
@@ -124,16 +125,9 @@ def test_a_commit_that_is_named_needs_no_history(site: Site) -> None:
 
 def test_the_hash_of_a_wheel_that_is_what_it_was_is_believed(site: Site) -> None:
     methods: list[str] = []
-
-    def inspect_server(server: LocalServer) -> None:
-        methods.extend(
-            request.method for request in server.requests if request.path.endswith(".whl")
-        )
-
     old = pin(site, tree=40 * "e", sha256=64 * "f")
-    kept_pin = site.resolve(site.answers(), old=old, inspect_server=inspect_server)
-    assert kept_pin == pin(site, sha256=64 * "f")
-    assert methods == ["HEAD"]
+    kept_pin = site.resolve(site.answers(), old=old, methods=methods)
+    assert (kept_pin, methods) == (pin(site, sha256=64 * "f"), ["HEAD"])
     # Another size: another file.
     assert site.resolve(site.answers(), old=replace(old, size=7)) == pin(site)
 
