@@ -115,7 +115,10 @@ def test_heads_that_cannot_be_shared_evenly_are_refused(
 
 
 def test_more_sparks_than_layers_are_refused() -> None:
-    assert codes("defaults: {pipeline_parallel: 4}\n", 4, model(layers=3)) == {"cluster-layers"}
+    body = "defaults: {pipeline_parallel: 4}\n"
+    assert codes(body, 4, model(layers=3)) == {"cluster-layers"}
+    # Of an unknown model nobody knows how many it has.
+    assert codes(body, 4, KNOWN) == set()
 
 
 def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> None:

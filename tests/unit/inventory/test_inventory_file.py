@@ -88,6 +88,10 @@ FAULTS: dict[str, Damage] = {
     "it under another name: `import models as _models`.": addition(
         "group_data/site.py", "from group_data.all import models\nmodels = {**models}\n"
     ),
+    # The value that a person changed is named, and not the default that it meets.
+    "site.py:2: webui.port: port 30001 is used twice; found also by models.qwen.port…": {
+        "webui": {"port": 30001}
+    },
     "site.py:2: proxy.http is not an address; found 'proxy:3128'…": {
         "proxy": {"http": "me:secret@proxy:3128"}
     },
