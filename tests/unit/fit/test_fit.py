@@ -197,6 +197,14 @@ def test_bytes_per_token_and_state(model: str, per_token: float, state: float) -
     assert sum(group.bytes_for(0, 0) for group in shapes.layers) == state
 
 
+def test_a_window_stops_growing_heads_are_split_and_a_latent_is_not() -> None:
+    gemma, latent = shapes_of("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic"), shapes_of(MISTRAL)
+    full = sum(group.bytes_for(4096, 2) for group in gemma.layers)
+    assert full - 4096 * gemma.kv_bytes_per_token() == 209715200
+    assert MINIMAX.kv_bytes_per_token(tensor_parallel=16) == 62 * 1 * 128 * 2 * 2
+    assert latent.kv_bytes_per_token(tensor_parallel=4) == latent.kv_bytes_per_token()
+
+
 def small_spark_advice(name: str, **defaults: float) -> str:
     recipe = KNOWN.recipes[name]
     recipe = replace(recipe, defaults={**recipe.defaults, **defaults})

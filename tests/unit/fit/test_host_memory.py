@@ -226,6 +226,10 @@ def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
     assert peak_gib == pytest.approx(0.8 * 121.69 + START + BEYOND)
     # SGLang takes nothing beside its share.
     assert need(EAGLE).serving_peak_gib(121.69) == pytest.approx(0.72 * 121.69 + START)
+    # It replaces the room that the share leaves.
+    prediction = answer("deepseek-v4-flash-2x")
+    assert prediction.room_gib == (12.0, 12.0)
+    assert prediction.host_use_gib == pytest.approx(5.7 + 155.44 / 2 + 5.4 + 12, abs=0.1)
     little = need("deepseek-v4-flash-2x", utilization=0.3)
     assert little.gib == pytest.approx(START + 155.44 / 2 + 12 + 5.4, abs=0.1)
     assert little.available(121.69) == little.gib + little.minimum_gib

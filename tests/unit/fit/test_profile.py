@@ -10,7 +10,7 @@ import pytest
 import yaml
 from a_card import CARD, KNOWN, dense
 
-from lockstep.checkpoints.architecture import Architecture, Layers
+from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown, Layers
 from lockstep.checkpoints.configuration import from_config
 from lockstep.checkpoints.known_checkpoints import GIB, Knowledge, KnownCheckpoint
 from lockstep.checkpoints.step import EXPERTS, step_of
@@ -133,6 +133,11 @@ def test_what_started_is_not_refused(
     assert prediction.room_gib[1] / prediction.sequence_gib == pytest.approx(sequences, rel=0.03)
 
 
+def test_a_configuration_whose_text_is_no_mapping_is_unknown() -> None:
+    with pytest.raises(ArchitectureUnknown, match="text_config is not a mapping"):
+        from_config({"text_config": [1]}, "config.json")
+
+
 DENSE = dense(36, 4096)
 MIXTURE, HYBRID = shapes_of("qwen3-30b-a3b-fp8"), shapes_of("nemotron-nano-9b-v2")
 GRANITE = shapes_of("granite-3.1-3b-a800m")
@@ -142,6 +147,7 @@ GRANITE = shapes_of("granite-3.1-3b-a800m")
     ("shapes", "settings", "runners"),
     [
         (DENSE, {}, (2,)),
+        (DENSE, {"release": "0.25.1"}, (2,)),
         (DENSE, {"release": "0.24.0"}, (1, 2)),
         (DENSE, {"kind": "embed", "release": "0.26.0"}, (1,)),
         (DENSE, {"kind": "embed", "release": "0.29.0"}, (2,)),

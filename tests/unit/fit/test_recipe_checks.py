@@ -156,6 +156,7 @@ def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
         # By the lock.
         ("vllm/vllm-openai:v0.28.0", [], "vllm serve {model}", False),
         ("a/b:1", ["vllm", "serve"], "vllm serve {model}", True),
+        ("a/b:1", ["/usr/bin/vllm"], "vllm serve {model}", True),
         ("a/b:1", ["tini", "--", "vllm", "serve"], "vllm serve {model}", True),
         ("a/b:1", ["python3", "-m", "sglang.launch_server"], "sglang serve --model {model}", True),
         ("a/b:1", ["python3", "-m", "vllm.entrypoints.openai.api_server"], "vllm serve x", True),
@@ -416,6 +417,7 @@ def test_more_sequences_than_states_are_refused_with_a_number_that_holds() -> No
     ("version", "options", "is_kept"),
     [
         ("0.26.0", "", False),
+        ("0.26.1rc1", "", False),
         ("0.32.0", "", True),
         (None, "", True),
         ("a fork", "", True),

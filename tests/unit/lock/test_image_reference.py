@@ -26,6 +26,7 @@ PLAIN_MIRROR = {"registries": {"ghcr.io": "10.0.0.5:5000"}, "plain_registries": 
         ("index.docker.io/debian", Reference("docker.io", "library/debian")),
         ("ghcr.io/a/b/c:main", Reference("ghcr.io", "a/b/c", "main")),
         ("localhost/x", Reference("localhost", "x")),
+        ("10.0.0.5:5000/x", Reference("10.0.0.5:5000", "x")),
         ("10.0.0.5:5000/x:t", Reference("10.0.0.5:5000", "x", "t")),
         (f"ghcr.io/a/b:t@{DIGEST}", Reference("ghcr.io", "a/b", "t", DIGEST)),
         (f"debian@{DIGEST}", Reference("docker.io", "library/debian", "", DIGEST)),

@@ -156,6 +156,7 @@ TORCH_WHEEL = "torch-2.0-py3-none-any.whl"
         (wheel_line(TORCH_WHEEL, sha256="ab"), "python.uv.packages.torch.sha256 is not a hash"),
         ("python:\n  uv: {asked: uv}", "python.uv.asked must be a list; found 'uv'"),
         (compiled_line(path=f"../{WHEEL}"), ":3: precompiled.u.path leaves its place"),
+        (compiled_line(sha256="ab"), "precompiled.u.sha256 is not a hash; found 'ab'"),
         (compiled_line(path="a/b.zip"), "precompiled.u.path is not the name of a wheel"),
         (compiled_line(commit="main"), "precompiled.u.commit is not a commit; found 'main'"),
         (model_line("{path: ../x, size: 1}"), "checkpoints.m.files['../x'].path leaves its place"),

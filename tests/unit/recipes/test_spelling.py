@@ -22,6 +22,7 @@ VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
         ("--api_k s3cret", "--api-key s3cret"),
         # Two options begin so, and one is no abbreviation of itself.
         ("--max-num 4", "--max-num 4"),
+        ("--model x", "--model x"),
         ("-tp 2 --seed -1", "--tensor-parallel-size 2 --seed -1"),
         ("-dcp=2 -qfp8", "--decode-context-parallel-size=2 --quantization fp8"),
         ("-O3 -O 2", "--optimization-level 3 --optimization-level 2"),

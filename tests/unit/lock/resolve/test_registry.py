@@ -103,6 +103,7 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
     [
         ({"Env": ["NVIDIA_REQUIRE_CUDA=cuda>=13.2 brand=grid,driver>=580"]}, "13.2"),
         ({"Env": ["CUDA_VERSION=of today"]}, ""),
+        ({"Env": None}, ""),
         (None, ""),
     ],
 )
