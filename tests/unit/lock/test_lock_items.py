@@ -57,15 +57,19 @@ Host = tuple[Settings, tuple[BoundModel, ...]]
 
 def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **keys: object) -> Host:
     texts = {"container": CONTAINER, "fallback": FALLBACK, "venv": VENV} | (recipe_texts or {})
-    catalogue = {
-        stem: recipe_file.parse(text, Path(f"{stem}.yaml")) for stem, text in texts.items()
-    }
+    recipes = {name: recipe_file.parse(text, Path(f"{name}.yaml")) for name, text in texts.items()}
     models = {
         "big": ModelData(recipe="container", unit="big", fallback="fallback"),
         "small": ModelData(recipe="venv", unit="small"),
     }
     settings = Settings(name=name, **({"models": models, "tools": {"uv": "uv"}} | keys))  # type: ignore[arg-type]
-    return settings, bind(settings, catalogue, {})
+    return settings, bind(settings, recipes, {})
+
+
+def one_model(text: str, **keys: object) -> Host:
+    """A host with one model, of this recipe."""
+    models = {"big": ModelData(recipe="container", unit="big")}
+    return host(recipe_texts={"container": text}, models=models, **keys)
 
 
 def of(section: str, *hosts: Host) -> tuple[Item, ...]:
@@ -104,8 +108,7 @@ def test_a_draft_that_only_the_command_names_is_wanted_at_its_revision() -> None
 
 
 def test_without_a_venv_model_nothing_of_the_engine_is_wanted() -> None:
-    only_container = {"big": ModelData(recipe="container", unit="big")}
-    items = wanted_items([host(models=only_container, webui=WebUi(enabled=False))])
+    items = wanted_items([one_model(CONTAINER, webui=WebUi(enabled=False))])
     # A disabled web UI needs no image.
     keys = [item.key for item in items if item.section != "checkpoints"]
     assert keys == ["uv", "registry.example/engine:nightly"]
@@ -205,15 +208,12 @@ def refusal(*hosts: Host) -> str:
     return str(error.value)
 
 
-def test_two_revisions_of_one_repository_are_refused() -> None:
+def test_one_thing_that_is_wanted_in_two_ways_is_refused() -> None:
     texts = {"fallback": FALLBACK + "model_revision: v2\n"}
     assert refusal(host(recipe_texts=texts)) == (
         "spark1: org/main is wanted at two revisions; found v1 and v2. "
         "Pin one revision in all recipes that name this repository."
     )
-
-
-def test_one_thing_that_two_hosts_want_differently_is_refused() -> None:
     settings, models = host("spark2")
     other_host = (replace(settings, expected=ExpectedMachine(architecture="x86_64")), models)
     assert refusal(host("spark1"), other_host) == (
@@ -255,11 +255,10 @@ def test_one_quantisation_of_a_gguf_repository_is_wanted_with_what_sees_and_must
     more: str, files: tuple[str, ...]
 ) -> None:
     text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}\n"
-    data = {"big": ModelData(recipe="container", unit="big")}
-    named_host = host(recipe_texts={"container": text % ":Q4_K_M" + more}, models=data)
-    assert of("checkpoints", named_host) == (CheckpointItem("org/gguf", "main", files),)
-    whole = host(recipe_texts={"container": text % "" + more}, models=data)
-    assert "llama.cpp serves one GGUF model of a repository" in refusal(whole)
+    named_items = of("checkpoints", one_model(text % ":Q4_K_M" + more))
+    assert named_items == (CheckpointItem("org/gguf", "main", files),)
+    message = refusal(one_model(text % "" + more))
+    assert "llama.cpp serves one GGUF model of a repository" in message
 
 
 @pytest.mark.parametrize(
@@ -279,12 +278,10 @@ def test_each_engines_loader_decides_in_which_format_weights_are_wanted(
     engine: str, flag: str, repository: str, formats: tuple[str, ...]
 ) -> None:
     text = f"model: {repository}\ncontainer: a/b:1\ncommand: {engine} {{model}} {flag} --port 1"
-    data = {"big": ModelData(recipe="container", unit="big")}
-    wanted_items = of("checkpoints", host(recipe_texts={"container": text}, models=data))
-    assert wanted_items == (CheckpointItem(repository, "main", formats=formats),)
+    items = of("checkpoints", one_model(text))
+    assert items == (CheckpointItem(repository, "main", formats=formats),)
 
 
 def test_gguf_files_are_refused_for_an_engine_that_serves_none() -> None:
-    texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
-    data = {"big": ModelData(recipe="container", unit="big")}
-    assert "container.yaml: vLLM serves no GGUF" in refusal(host(recipe_texts=texts, models=data))
+    text = "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"
+    assert "container.yaml: vLLM serves no GGUF" in refusal(one_model(text))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+from a_repository import commit
+from a_repository import git as run
 from local_server import Reply, refused_address, serving
 
 from lockstep.core.errors import ResolveError
@@ -21,21 +22,15 @@ PUBLIC = "https://github.com/someone/engine.git"
 DIRECT = Proxy()
 
 
-def run(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
-    argv = ["git", *identity, "-C", str(folder), *arguments]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def make_repository(folder: Path) -> Path:
     """A repository with the branch `fix/parsing` ahead of `main`, and the tag `v1` on `main`."""
     folder = folder / "engine.git"
     folder.mkdir()
     run(folder, "init", "-q", "-b", "main")
-    run(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    commit(folder)
     run(folder, "tag", "v1")
     run(folder, "checkout", "-q", "-b", "fix/parsing")
-    run(folder, "commit", "-q", "--allow-empty", "-m", "two")
+    commit(folder)
     return folder
 
 

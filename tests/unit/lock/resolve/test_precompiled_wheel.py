@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_repository import commit
+from a_repository import git as run
 from local_server import Answers, Reply, as_json, refused_address, serving
 
 from lockstep.core.errors import ResolveError
@@ -16,7 +18,6 @@ from lockstep.lock.moving import GitItem, PrecompiledItem
 from lockstep.lock.pins import PrecompiledPin
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.precompiled_wheel import resolve_precompiled
-from tests.unit.lock.resolve.test_git import run
 
 FORK, UPSTREAM = "https://git.example/me/vllm.git", "https://git.example/vllm/vllm.git"
 BODY = b"compiled" * 1000
@@ -33,21 +34,20 @@ class Site:
         upstream, self.fork = folder / "vllm/vllm.git", folder / "me/vllm.git"
         upstream.mkdir(parents=True)
         run(upstream, "init", "--quiet", "--initial-branch", "main")
-        for word in ("one", "two"):
-            run(upstream, "commit", "--quiet", "--allow-empty", "-m", word)
-        self.base = run(upstream, "rev-parse", "HEAD")
+        for message in ("one", "two"):
+            self.base = commit(upstream, message)
         run(folder, "clone", "--quiet", str(upstream), str(self.fork))
-        run(upstream, "commit", "--quiet", "--allow-empty", "-m", "three")
+        commit(upstream, "three")
         run(self.fork, "checkout", "--quiet", "-b", "fix")
-        for word in ("fix", "more"):
-            run(self.fork, "commit", "--quiet", "--allow-empty", "-m", word)
-        self.tree = run(self.fork, "rev-parse", "HEAD")
+        for message in ("fix", "more"):
+            self.tree = commit(self.fork, message)
 
-    def start_anew(self) -> None:
+    def start_anew(self) -> str:
         """Put the fork's branch to a commit that has nothing in common with upstream."""
         run(self.fork, "checkout", "--quiet", "--orphan", "other")
-        run(self.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
+        stranger = commit(self.fork, "nothing in common")
         run(self.fork, "branch", "--force", "fix", "other")
+        return stranger
 
     def answers(self, commit: str = "", *, variant: str = "cu130/") -> dict[str, Any]:
         """The answers of vLLM's server about a commit."""
@@ -111,8 +111,7 @@ def test_a_wheel_is_of_the_commit_at_which_the_fork_left_upstream(site: Site) ->
 
 
 def test_strangers_have_no_commit_in_common(site: Site) -> None:
-    site.start_anew()
-    site.tree = run(site.fork, "rev-parse", "HEAD")
+    site.tree = site.start_anew()
     message = site.failure({})
     assert "the fork and upstream have no commit in common; found " + site.tree[:12] in message
 
