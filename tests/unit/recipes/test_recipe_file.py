@@ -234,9 +234,7 @@ def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))),
-    st.integers(0, 5000),
-    st.integers(0, 40),
-    st.text(max_size=6),
+    *(st.integers(0, 5000), st.integers(0, 40), st.text(max_size=6)),
 )
 def test_catalogue_recipes_with_damaged_text_never_give_a_traceback(
     path: Path, start: int, length: int, put: str
