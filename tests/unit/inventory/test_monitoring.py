@@ -44,19 +44,12 @@ def test_hosts_record_each_other_in_a_ring() -> None:
     }
 
 
-def test_one_without_prometheus_is_recorded_and_records_nobody() -> None:
-    assert ring(host(1), host(2, prometheus=False), host(3)) == {
-        "spark-1": ("spark-3", ["spark-3"]),
-        "spark-2": ("spark-3", []),
-        "spark-3": ("spark-1", ["spark-1", "spark-2"]),
-    }
-
-
 def test_kernels_that_send_to_one_host_have_a_port_each() -> None:
     first, two, three = join_clusters(
         [host(1, netconsole_port=7000), host(2, prometheus=False), host(3)], ""
     )
-    # The third records the first two, and the first the third.
+    # The third records the first two, and the first the third; nobody is left for the second.
+    assert two.ring.recorded_hosts == ()
     assert [peer.console for peer in three.ring.recorded_hosts] == [6666, 6667]
     consoles = {plan.name: plan.ring.recorder.console for plan in (first, two, three)}  # type: ignore[union-attr]
     assert consoles == {"spark-1": 6666, "spark-2": 6667, "spark-3": 7000}
