@@ -271,6 +271,8 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("sparkrun-newer", "error", parse(f'{BARE}\nmin_sparkrun_version: "0.5.0"')),
     ("sparkrun-newer", None, parse(f'{BARE}\nmin_sparkrun_version: "0.4.1"')),
     ("cannot-run", "error", parse(f"{BARE}\nenv: {{P: '{{config.port}}'}}")),
+    # This engine runs from an image, and none is named.
+    ("cannot-run", "error", parse("model: a/b\nruntime: sglang")),
     ("guard-unknown", "warning", parse(BARE)),
     # Nobody reads the configuration of a folder that is on a Spark.
     ("guard-unknown", "error", parse(BARE.replace("a/b", "/data/mine"))),
