@@ -1,4 +1,7 @@
-"""Memory of the host is the GPU's memory: what asks for it on a Spark is counted or refused."""
+"""Memory of the host is the GPU's memory: what asks for it on a Spark is counted or refused.
+
+Likewise the memory that must be available before an engine starts, by the engines' arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from a_card import KNOWN
+from a_card import KNOWN, answer
 
 from lockstep.checkpoints.architecture import Architecture, Layers
 from lockstep.checkpoints.known_checkpoints import KnownCheckpoint
@@ -14,9 +17,10 @@ from lockstep.core.figures import Figure
 from lockstep.core.findings import Finding
 from lockstep.fit.fit import fit
 from lockstep.fit.recipe_checks import check
-from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.core.memory_requirement import Need
 from lockstep.recipes import recipe_file
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import serving
 
 COMMANDS = {
     "vllm": "vllm serve {model} --host 127.0.0.1 --gpu-memory-utilization 0.7",
@@ -41,14 +45,12 @@ def refusals(candidate: Recipe) -> list[Finding]:
     ("engine", "words"),
     [
         ("vllm", "--kv-offloading-size 40"),
-        ("vllm", "--kv_offloading_size=40"),
         ("vllm", "--cpu-offload-gb 20"),
         ("vllm", "--swap-space 4"),
         ("vllm", "--offload-group-size 4 --offload-num-in-group 1"),
         ("vllm", '--kv-transfer-config \'{"kv_connector":"LMCacheConnectorV1"}\''),
         ("vllm", "--kv-transfer-config.kv_connector OffloadingConnector"),
         ("sglang", "--cpu-offload-gb 20"),
-        ("sglang", "--enable-hierarchical-cache"),
         ("sglang", "--enable-hierarchical-cache --hicache-size 30"),
         ("sglang", "--enable-lmcache"),
         ("sglang", "--offload-group-size 2"),
@@ -66,41 +68,33 @@ def test_a_second_copy_in_host_memory_is_refused(engine: str, words: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("engine", "words"),
+    ("engine", "env", "name"),
     [
-        *((engine, "") for engine in COMMANDS),
-        ("vllm", "--kv-offloading-size 0 --cpu-offload-gb 0 --swap-space 0"),
-        ("vllm", "--mm-processor-cache-type shm --kv-cache-memory-bytes 4294967296"),
-        ("sglang", "--cpu-offload-gb 0 --enable-memory-saver"),
-        ("llamacpp", "--no-mmap --cpu-moe --cache-ram 4096"),
+        ("vllm", 'LMCACHE_MAX_LOCAL_CPU_SIZE: "40"', "LMCACHE_MAX_LOCAL_CPU_SIZE"),
+        ("sglang", 'LMCACHE_LOCAL_CPU: "True"', "LMCACHE_LOCAL_CPU"),
+        ("vllm", 'MOONCAKE_GLOBAL_SEGMENT_SIZE: "32gb"', "MOONCAKE_GLOBAL_SEGMENT_SIZE"),
+        ("vllm", "LMCACHE_CONFIG_FILE: /etc/lmcache.yaml", "LMCACHE_CONFIG_FILE"),
+        ("llamacpp", 'LLAMA_ARG_MLOCK: "1"', "--mlock"),
     ],
 )
-def test_what_takes_no_second_copy_is_no_finding(engine: str, words: str) -> None:
-    assert refusals(recipe(engine, words)) == []
+def test_a_variable_counts_as_the_flag(engine: str, env: str, name: str) -> None:
+    [finding] = refusals(recipe(engine, env=env))
+    assert name in finding.message
 
 
 @pytest.mark.parametrize(
-    ("engine", "env"),
+    ("engine", "words", "env"),
     [
-        ("vllm", 'LMCACHE_MAX_LOCAL_CPU_SIZE: "40"'),
-        ("sglang", 'LMCACHE_LOCAL_CPU: "True"'),
-        ("vllm", 'MOONCAKE_GLOBAL_SEGMENT_SIZE: "32gb"'),
-        ("vllm", "LMCACHE_CONFIG_FILE: /etc/lmcache.yaml"),
+        ("vllm", "--kv-offloading-size 0 --cpu-offload-gb 0 --swap-space 0", ""),
+        ("vllm", "--mm-processor-cache-type shm --kv-cache-memory-bytes 4294967296", ""),
+        ("vllm", "", 'LMCACHE_LOCAL_CPU: "False"'),
+        ("vllm", "", 'VLLM_CPU_KVCACHE_SPACE: "4"'),
+        ("sglang", "--cpu-offload-gb 0 --enable-memory-saver", ""),
+        ("llamacpp", "--no-mmap --cpu-moe --cache-ram 4096", ""),
     ],
 )
-def test_a_variable_counts_as_the_flag(engine: str, env: str) -> None:
-    [finding] = refusals(recipe(engine, env=env))
-    assert env.partition(":")[0] in finding.message
-
-
-def test_a_variable_that_is_a_flag_is_refused_as_that() -> None:
-    [finding] = refusals(recipe("llamacpp", env='LLAMA_ARG_MLOCK: "1"'))
-    assert "--mlock" in finding.message
-
-
-@pytest.mark.parametrize("env", ['LMCACHE_LOCAL_CPU: "False"', 'VLLM_CPU_KVCACHE_SPACE: "4"'])
-def test_a_variable_that_takes_no_second_copy_is_no_finding(env: str) -> None:
-    assert refusals(recipe("vllm", env=env)) == []
+def test_what_takes_no_second_copy_is_no_finding(engine: str, words: str, env: str) -> None:
+    assert refusals(recipe(engine, words, env=env)) == []
 
 
 @pytest.mark.parametrize(
@@ -131,21 +125,9 @@ def test_what_llama_cpp_keeps_of_earlier_prompts_is_counted_before_the_memory_wa
 
 
 def test_a_cache_of_pictures_beyond_the_usual_one_is_counted() -> None:
-    none = needs(recipe("vllm"))
+    none, large = needs(recipe("vllm")), needs(recipe("vllm", "--mm-processor-cache-gb 12"))
     assert needs(recipe("vllm", "--mm-processor-cache-gb 4")) == pytest.approx(none)
-    assert needs(recipe("vllm", "--mm-processor-cache-gb 12")) == pytest.approx(none + 8, abs=4)
-    assert needs(recipe("vllm", "--mm-processor-cache-gb 12")) > none
-
-
-@pytest.mark.parametrize("name", sorted(KNOWN.recipes))
-def test_no_recipe_of_the_catalogue_asks_for_it(name: str) -> None:
-    assert refusals(KNOWN.recipes[name]) == []
-
-
-def test_every_kind_says_what_it_holds_and_by_what_it_is_asked_for() -> None:
-    for engine in ENGINES.values():
-        for kind in engine.host_memory:
-            assert kind.content and (kind.flags or kind.variables)
+    assert large > none and large == pytest.approx(none + 8, abs=4)
 
 
 def sequence_kib(words: str) -> float:
@@ -163,3 +145,109 @@ def test_llama_cpp_keeps_a_step_beside_each_window_or_all_if_told_so() -> None:
     assert sequence_kib("") == 1024 + 512
     assert sequence_kib("-ub 256") == 1024 + 256
     assert sequence_kib("--swa-full") == 8192
+
+
+EAGLE = "mistral-small-4-119b-nvfp4-sglang-eagle"
+PLAIN = "mistral-small-4-119b-nvfp4-sglang"
+FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
+QWEN = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
+START = 2.7
+# What a mixture on vLLM takes beyond its share once it serves.
+BEYOND = 0.9
+
+
+def need(name: str, **settings: object) -> Need:
+    return answer(name, **settings).need
+
+
+def kv_pool(weights: float, share: float, available: float) -> float:
+    """The KV cache that SGLang 0.5.23 leaves (`_profile_available_bytes`), in its own words."""
+    pre_model_load_memory = available - START
+    available_gpu_memory = pre_model_load_memory - weights
+    return available_gpu_memory - pre_model_load_memory * (1 - share) - 100 / 1024
+
+
+@pytest.mark.parametrize(("name", "share"), [(EAGLE, 0.65), (EAGLE, 0.72), (PLAIN, 0.8)])
+def test_sglang_loads_and_serves_its_context_from_exactly_what_is_said(
+    name: str, share: float
+) -> None:
+    prediction = answer(name, utilization=share)
+    weights = sum(term.gib for term in prediction.terms if term.name in ("weights", "draft"))
+    assert prediction.sequence_gib
+    # To a hundredth, as it is written for the host.
+    assert kv_pool(weights, share, prediction.loads_gib) == pytest.approx(0, abs=0.005)
+    assert kv_pool(weights, share, prediction.needs_gib) == pytest.approx(
+        prediction.sequence_gib, abs=0.005
+    )
+    assert prediction.loads_gib < prediction.needs_gib
+
+
+@pytest.mark.parametrize(("label", "share"), [("0.65", 0.65), ("0.72, ours", 0.72), ("0.75", 0.75)])
+def test_the_table_of_shares_in_the_documentation_is_what_the_code_says(
+    label: str, share: float
+) -> None:
+    prediction = answer(EAGLE, utilization=share)
+    row = f"| {label} | {prediction.loads_gib:.1f} GiB | {prediction.needs_gib:.1f} GiB | "
+    document = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+    assert f"{row}{prediction.host_use_gib:.1f} GiB |" in document
+    assert serving(KNOWN.recipes[EAGLE]).utilization == 0.72
+
+
+def test_vllm_needs_its_share_of_the_hosts_own_memory_and_the_minimum() -> None:
+    beside = START + BEYOND
+    # Half of the 119.56 - 5.7 - 1.2 GiB at rest less what it holds there.
+    memory_need = need(FORK)
+    minimum_gib = memory_need.minimum_gib
+    assert minimum_gib == pytest.approx(6.71, abs=0.005)
+    for total in (121.69, 119.6):
+        assert memory_need.available(total) == pytest.approx(0.8 * total + beside + minimum_gib)
+    assert need(FORK, utilization=0.5).available(121.69) == pytest.approx(0.5 * 121.69 + beside + 8)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_an_engine_with_a_share_of_what_it_finds_leaves_the_minimum(share: float) -> None:
+    least = Need(10.0, share, beside_gib=START, minimum_gib=8.0).available(121.69)
+    assert least - START - share * (least - START) == pytest.approx(8)
+    # One that takes all starts nowhere.
+    assert Need(10.0, 1.0, beside_gib=START, minimum_gib=8.0).available(121.69) > 121.69
+
+
+def test_a_published_figure_stays_with_the_share_and_the_machine_that_it_is_of() -> None:
+    beside = START + BEYOND + 8
+    assert need(QWEN).available(121.69) == 67 + 8
+    assert need(QWEN, utilization=0.6).available(121.69) == pytest.approx(0.6 * 121.69 + beside)
+    prediction = fit(KNOWN.recipes[QWEN], KNOWN.knowledge, machine="dgx-spark-64")
+    assert prediction.needs_gib == pytest.approx(0.5 * 59.78 + beside)
+
+
+def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
+    """`request_memory` looks at the share before `kv_cache_memory_bytes` is read (0.17 to 0.32)."""
+    peak_gib = need("deepseek-v4-flash-2x").serving_peak_gib(121.69)
+    assert peak_gib == pytest.approx(0.8 * 121.69 + START + BEYOND)
+    # SGLang takes nothing beside its share.
+    assert need(EAGLE).serving_peak_gib(121.69) == pytest.approx(0.72 * 121.69 + START)
+    # It replaces the room that the share leaves.
+    prediction = answer("deepseek-v4-flash-2x")
+    assert prediction.room_gib == (12.0, 12.0)
+    assert prediction.host_use_gib == pytest.approx(5.7 + 155.44 / 2 + 5.4 + 12, abs=0.1)
+    little = need("deepseek-v4-flash-2x", utilization=0.3)
+    assert little.gib == pytest.approx(START + 155.44 / 2 + 12 + 5.4, abs=0.1)
+    assert little.available(121.69) == little.gib + little.minimum_gib
+
+
+def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() -> None:
+    assert Need(2.45).available(121.69) == Need(2.45).serving_peak_gib(121.69) == 2.45
+    recipe = KNOWN.recipes[QWEN]
+    command = recipe.command.replace("--gpu-memory-utilization {gpu_memory_utilization}", "")
+    unnamed_recipe = replace(recipe, command=command)
+    memory_need = fit(unnamed_recipe, KNOWN.knowledge).need
+    assert memory_need == Need(67.0, minimum_gib=8.0)
+    unstated_recipe = replace(unnamed_recipe, lockstep=replace(recipe.lockstep, memory=None))
+    memory_need = fit(unstated_recipe, KNOWN.knowledge).need
+    # vLLM's own default.
+    assert memory_need.serving_peak_gib(100) == pytest.approx(92 + START + BEYOND)
+
+
+def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
+    available_gib = need("qwen3.8-27b-nvfp4-sglang-dflash2").available(121.69)
+    assert available_gib == pytest.approx(0.5 * (121.69 - 5.7 - START) + START, abs=0.005)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from a_card import CARD, KNOWN, dense
 
-from lockstep.checkpoints.architecture import Architecture, Layers
+from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown, Layers
 from lockstep.checkpoints.configuration import from_config
 from lockstep.checkpoints.known_checkpoints import GIB, Knowledge, KnownCheckpoint
 from lockstep.checkpoints.step import EXPERTS, step_of
@@ -22,6 +22,7 @@ from lockstep.recipes.sizing import Serving, serving
 DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/cuda.md").read_text()
 STARTS = yaml.safe_load(Path(__file__).with_name("starts.yaml").read_text())
 LAYERS = {"full": Layers("full", 1, 8, 128), "recurrent": Layers("recurrent", 1, state=1)}
+PRODUCTION = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
 # Peaks that miss by more than 3 percent and 0.07 GiB: all of the smallest models or with a draft.
 WIDER = {("qwen3-0.6b", "ngram"): 0.1}
 
@@ -42,14 +43,12 @@ def shapes_of(name: str) -> Architecture:
 
 
 def asked_of(mode: str, sequences: int, tokens: int, variant: str, **more: Any) -> Serving:
-    kind = "embed" if variant == "pooled" else "chat"
-    draft = variant if variant in ("ngram", "eagle3") else None
     return Serving(
         sequences=sequences,
         batched_tokens=tokens,
         eager=mode == "eager",
-        kind=kind,  # type: ignore[arg-type]
-        speculative=draft,
+        kind="embed" if variant == "pooled" else "chat",
+        speculative=variant if variant in ("ngram", "eagle3") else None,
         release="0.26.0",
         **more,
     )
@@ -67,30 +66,25 @@ def test_the_peak_of_a_start_is_the_largest_sum(start: list[Any]) -> None:
     if name != "gemma-4-26b-a4b-fp8":
         assert profile.runners(shapes, settings) == (runner,)
     # gpt-oss was started on a Hopper, whose kernels for MXFP4 keep no workspace.
-    peak_size = profile.peak(
-        shapes, settings, runner, sees(name, variant), not name.startswith("gpt-oss")
-    )
-    peak_size /= GIB
-    assert peak_size == pytest.approx(measured_gib, rel=0.03, abs=WIDER.get((name, variant), 0.07))
+    workspace = not name.startswith("gpt-oss")
+    peak_gib = profile.peak(shapes, settings, runner, sees(name, variant), workspace) / GIB
+    assert peak_gib == pytest.approx(measured_gib, rel=0.03, abs=WIDER.get((name, variant), 0.07))
     words = " ".join((mode, *options))
-    row = (
-        f"| {name} | {words} | {sequences} | {tokens} | {runner} | {measured_gib:.3f} | "
-        f"{peak_size:.3f} |"
-    )
-    assert row in DOCUMENT, row
+    row = f"| {name} | {words} | {sequences} | {tokens} | {runner} | {measured_gib:.3f} | "
+    assert f"{row}{peak_gib:.3f} |" in DOCUMENT, row
 
 
 @pytest.mark.parametrize("start", [*STARTS["unseen"], *STARTS["predicted"]], ids=str)
 def test_the_room_of_a_start_that_no_rule_was_made_for(start: list[Any]) -> None:
-    name, total, share, mode, sequences, tokens, context, weights, measured_gib, room, *options = (
-        start
-    )
+    name, total, share, mode, sequences, tokens, context, *more = start
+    weights, measured_gib, room, *options = more
     new = options and isinstance(options[0], float)
     variant = "".join(str(word) for word in options[1:])
     shapes = shapes_of(name)
     settings = asked_of(mode, sequences, tokens, variant, context=context)
+    workspace = not name.startswith("gpt-oss")
     overhead = profile.overhead_gib(
-        shapes, settings, vision=sees(name, variant), workspace=not name.startswith("gpt-oss")
+        shapes, settings, vision=sees(name, variant), workspace=workspace
     )
     assert overhead is not None and shapes.step is not None
     # The weights of the newer starts are vLLM's own figure, which has these.
@@ -132,12 +126,16 @@ def test_what_started_is_not_refused(
     model = KnownCheckpoint("a/b", weights_gb=size, architecture=shapes, vision=config is GEMMA)
     card = replace(CARD, memory_total_gib=replace(CARD.memory_total_gib, value=79.18))
     settings = Serving(utilization=share, context=32768, eager=True, release="0.26.0")
-    prediction = fit(
-        recipe("a/b"), Knowledge({"a/b": model}, {"h100": card}), machine="h100", asked=settings
-    )
+    knowledge = Knowledge({"a/b": model}, {"h100": card})
+    prediction = fit(recipe("a/b"), knowledge, machine="h100", asked=settings)
     assert prediction.verdict == "tight"
     assert prediction.room_gib and prediction.sequence_gib
     assert prediction.room_gib[1] / prediction.sequence_gib == pytest.approx(sequences, rel=0.03)
+
+
+def test_a_configuration_whose_text_is_no_mapping_is_unknown() -> None:
+    with pytest.raises(ArchitectureUnknown, match="text_config is not a mapping"):
+        from_config({"text_config": [1]}, "config.json")
 
 
 DENSE = dense(36, 4096)
@@ -176,13 +174,12 @@ def test_a_variable_of_the_recipe_asks_for_a_runner() -> None:
 
 
 def test_newer_versions_see_graphs_and_pictures() -> None:
-    overheads = {
-        release: profile.overhead_gib(
-            shapes_of("qwen3-vl-8b"), Serving(release=release), vision=True
-        )
+    shapes = shapes_of("qwen3-vl-8b")
+    first, graphs, pictures, unsaid = (
+        profile.overhead_gib(shapes, Serving(release=release), vision=True)
         for release in ("0.26.0", "0.27.0", "0.30.0", None)
-    }
-    assert overheads["0.26.0"] < overheads["0.27.0"] < overheads["0.30.0"] == overheads[None]  # type: ignore[operator]
+    )
+    assert first < graphs < pictures == unsaid  # type: ignore[operator]
 
 
 def test_what_is_not_known_is_a_range_and_says_so() -> None:
@@ -197,15 +194,14 @@ def test_what_is_not_known_is_a_range_and_says_so() -> None:
         (DENSE, replace(model_serving, speculative="mtp"), False),
         (MIXTURE, replace(model_serving, speculative="mtp", release="0.29.0"), False),
     ]
-    for shapes, settings, vision in unknown:
-        assert profile.overhead_gib(shapes, settings, vision=vision) is None
-    metadata = {"model_params": "8B", "quant_bits": 16, "num_layers": 32, "num_kv_heads": 8,
-                "head_dim": 128}  # fmt: skip
+    overheads = [profile.overhead_gib(*case, vision=vision) for *case, vision in unknown]
+    assert set(overheads) == {None}
+    sizes = {"num_layers": 32, "num_kv_heads": 8, "head_dim": 128}
+    metadata = {"model_params": "8B", "quant_bits": 16, **sizes}
     stated_recipe = replace(recipe("nobody/knows"), metadata=metadata)
     prediction = fit(stated_recipe, KNOWN.knowledge, asked=Serving(utilization=0.5, context=8192))
-    assert prediction.room_gib and prediction.room_gib[1] - prediction.room_gib[0] == pytest.approx(
-        17.9
-    )
+    worse, better = prediction.room_gib or (0, 0)
+    assert better - worse == pytest.approx(17.9)
     assert "0.5 to 18.4 GiB are counted" in prediction.reasons[-1]
 
 
@@ -217,8 +213,8 @@ def test_what_is_taken_beyond_the_share() -> None:
         size = replace(CARD.memory_total_gib, value=16, unit="GB")
         model = KnownCheckpoint("a/b", weights_gb=size, architecture=shapes, vision=vision)
         settings = Serving(utilization=0.5, context=8192, release=release)
-        prediction = fit(recipe("a/b", **options), Knowledge({"a/b": model}, {"h200": CARD}),
-                    machine="h200", asked=settings)  # fmt: skip
+        knowledge = Knowledge({"a/b": model}, {"h200": CARD})
+        prediction = fit(recipe("a/b", **options), knowledge, machine="h200", asked=settings)
         return round(prediction.need.beside_gib - 2.7, 2)
 
     assert (beyond(), beyond(vision=True), beyond(release="0.30.0")) == (1.8, 2.4, 0.9)
@@ -226,35 +222,32 @@ def test_what_is_taken_beyond_the_share() -> None:
 
 
 def test_a_spark_keeps_its_worse_case_and_the_engines_that_have_no_such_profile() -> None:
-    known_recipe = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
-    prediction = fit(known_recipe, KNOWN.knowledge)
+    prediction = fit(PRODUCTION, KNOWN.knowledge)
     assert prediction.room_gib and prediction.budget_gib
     terms = {term.name: term.gib for term in prediction.terms}
-    shapes = KNOWN.knowledge.checkpoint(known_recipe.model).architecture
+    shapes = KNOWN.knowledge.checkpoint(PRODUCTION.model).architecture
     assert shapes is not None
-    assert terms.pop(OVERHEAD) == profile.overhead_gib(shapes, serving(known_recipe), vision=False)
-    assert prediction.budget_gib - sum(terms.values()) - prediction.room_gib[0] == pytest.approx(
-        18.4
-    )
-    many = replace(serving(known_recipe), sequences=4096)
-    worse, better = fit(known_recipe, KNOWN.knowledge, asked=many).room_gib or (0.0, 1.0)
+    assert terms.pop(OVERHEAD) == profile.overhead_gib(shapes, serving(PRODUCTION), vision=False)
+    worst_gib = prediction.budget_gib - sum(terms.values()) - prediction.room_gib[0]
+    assert worst_gib == pytest.approx(18.4)
+    many = replace(serving(PRODUCTION), sequences=4096)
+    worse, better = fit(PRODUCTION, KNOWN.knowledge, asked=many).room_gib or (0.0, 1.0)
     assert worse == better
     sglang = fit(KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"], KNOWN.knowledge)
     assert next(t.gib for t in sglang.terms if t.name == OVERHEAD) == 2.7
 
 
-@pytest.mark.parametrize("machine", ["dgx-spark", "dgx-spark-64"])
-@pytest.mark.parametrize("release", [None, "0.26.0", "0.33.0"])
+@pytest.mark.parametrize(
+    ("machine", "release"), [("dgx-spark", None), ("dgx-spark", "0.26.0"), ("dgx-spark-64", None)]
+)
 def test_a_sparks_range_holds_what_dflash_held_and_was_not_predicted(
     machine: str, release: str | None
 ) -> None:
     """4.57 GiB beside weights and KV cache with 64 sequences, on one H200 (docs/evidence/cuda)."""
     assert "| Qwen3.6 with DFlash, 64 sequences | 66.46, 66.54 | 2.41, 4.57 |" in DOCUMENT
-    known_recipe = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
-    asked = replace(
-        serving(known_recipe), sequences=64, batched_tokens=8192, context=65536, release=release
-    )
-    prediction = fit(known_recipe, KNOWN.knowledge, machine=machine, asked=asked)
+    settings = {"sequences": 64, "batched_tokens": 8192, "context": 65536, "release": release}
+    dflash = replace(serving(PRODUCTION), **settings)  # type: ignore[arg-type]
+    prediction = fit(PRODUCTION, KNOWN.knowledge, machine=machine, asked=dflash)
     assert prediction.room_gib and prediction.budget_gib
     weights_gib = sum(term.gib for term in prediction.terms if term.name != OVERHEAD)
     worse, better = prediction.room_gib

@@ -23,7 +23,6 @@ def test_a_folder_and_sftp_are_places(to: str) -> None:
         ({"to": ("sftp:-oProxyCommand=x@h:/a",)}, "is no place for a backup"),
         ({"keep_daily": 0}, "is no number of backups"),
         ({"hour": 24}, "is no hour"),
-        ({"to": ("twin",)}, "is no place for a backup"),
         ({"enabled": True, "to": ("peer",), "port": 8090}, "port 8090 is used twice"),
         ({"password": "open"}, "password"),
         ({"to": ("peer",)}, r"backup\.to has no effect without backup\.enabled; found 'peer'"),

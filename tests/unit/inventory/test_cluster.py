@@ -1,4 +1,4 @@
-"""Clusters in inventory data: what is refused, and what each rank is told."""
+"""Hosts that need each other: what is refused, and what each rank or gateway is told."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lockstep.inventory.cluster import ClusterData, ClusterMembers, Fabric, Memb
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.gateway.configuration import PeerGateway
 
 VLLM, SGLANG = ENGINES["vllm"], ENGINES["sglang"]
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
@@ -48,32 +49,19 @@ def host(name: str, number: int, **data: Any) -> HostPlan:
     return spark(name, **settings)
 
 
-def refusal(**data: Any) -> str:
-    """The refusal of a pair whose second member has ``data`` in place of some of its data."""
-    with pytest.raises(InventoryError) as fault:
-        join_clusters([host("spark-1", 11), host("spark-2", 12, **data)], "site.py")
-    return str(fault.value)
-
-
 def test_each_member_knows_its_rank_and_all_addresses_in_rank_order() -> None:
-    # Ranks are data: the inventory lists the hosts the other way round.
-    first, second = join_clusters([host("spark-2", 12), host("spark-1", 11)], "site.py")
+    # Ranks are data: the inventory lists the hosts the other way round. A third is of no cluster.
+    alone = spark("spark-3", clusters=PAIR)
+    hosts = [host("spark-2", 12), host("spark-1", 11), alone]
+    first, second, third = join_clusters(hosts, "site.py")
     (rank_one,), (zero,) = first.groups, second.groups
     assert (zero.rank, zero.address, zero.peer_addresses) == (0, "10.77.0.11", ("10.77.0.12",))
-    assert (rank_one.rank, rank_one.address, rank_one.peer_addresses) == (
-        1,
-        "10.77.0.12",
-        ("10.77.0.11",),
-    )
+    assert (rank_one.rank, rank_one.address) == (1, "10.77.0.12")
+    assert rank_one.peer_addresses == ("10.77.0.11",)
     assert zero.master == rank_one.master == "10.77.0.11"
     assert [member.name for member in rank_one.members] == ["spark-1", "spark-2"]
     assert (first.models[0].answers, second.models[0].answers) == (False, True)
     assert (first.models[0].ports, second.models[0].ports) == ((), (30001,))
-
-
-def test_a_host_beside_a_cluster_is_no_part_of_it() -> None:
-    alone = spark("spark-3", clusters=PAIR)
-    *_, third = join_clusters([host("spark-1", 11), host("spark-2", 12), alone], "site.py")
     assert third.groups == ()
 
 
@@ -86,47 +74,31 @@ def link_settings(**addresses: str) -> dict[str, Any]:
     return {"fabric": {"interfaces": addresses}}
 
 
+SAME_ADDRESS = {"fabric_address": "10.77.0.11", "fabric": {"socket": "enp1s0f0np0"}}
+OTHER_PORT = {"models": {"glm": {**GLM, "port": 31000}}}
+OTHER_MODEL = {"q": {"recipe": "gpt-oss-120b", "unit": "q"}}
+OTHER_NETWORK = {"fabric_address": "10.78.0.12", **link_settings(enp1s0f0np0="10.78.0.12/24")}
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (pair(port=7080), "site.py: clusters.pair must be the same on all hosts"),
-        ({"rollout": "all"}, 'site.py: rollout "all" does not go with cluster pair; found rollout'),
-        (
-            {"boot": "glm"},
-            "site.py: boot must be the same on all members of cluster pair, whose model it names; "
-            "found 'none' on spark-1, 'glm' on spark-2.",
-        ),
-        (
-            {"fabric_address": None},
-            "site.py: spark-2 is a member of a cluster and needs a fabric_address that is an IP "
-            "address; found None.",
-        ),
+        (pair(port=7080), "clusters.pair must be the same on all hosts"),
+        ({"rollout": "all"}, 'rollout "all" does not go with cluster pair; found rollout'),
+        ({"boot": "glm"}, "whose model it names; found 'none' on spark-1, 'glm' on spark-2."),
+        ({"fabric_address": None}, "needs a fabric_address that is an IP address; found None."),
         ({"fabric_address": "spark-2.fast"}, "found 'spark-2.fast'"),
-        (
-            {"fabric_address": "10.77.0.11", "fabric": {"socket": "enp1s0f0np0"}},
-            "have one fabric_address; found 10.77.0.11 on spark-1 and spark-2",
-        ),
-        (
-            {"fabric": {}},
-            "the network interface of spark-2's fabric_address is not known; found 10.77.0.12",
-        ),
-        (
-            {"models": {"glm": {**GLM, "port": 31000}}},
-            "models.glm of cluster pair must be the same on all its members",
-        ),
-        (
-            {"models": {"q": {"recipe": "gpt-oss-120b", "unit": "q"}}, "clusters": PAIR},
-            "found another one, or none, on spark-1 and spark-2",
-        ),
-        (
-            {"fabric_address": "10.78.0.12", **link_settings(enp1s0f0np0="10.78.0.12/24")},
-            "clusters.pair: its members' fabric.interfaces do not make a pair; found 10.77.0.0/24 "
-            "on 1 of 2, 10.78.0.0/24 on 1 of 2",
-        ),
+        (SAME_ADDRESS, "have one fabric_address; found 10.77.0.11 on spark-1 and spark-2"),
+        ({"fabric": {}}, "interface of spark-2's fabric_address is not known; found 10.77.0.12"),
+        (OTHER_PORT, "models.glm of cluster pair must be the same on all its members"),
+        ({"models": OTHER_MODEL}, "found another one, or none, on spark-1 and spark-2"),
+        (OTHER_NETWORK, "do not make a pair; found 10.77.0.0/24 on 1 of 2, 10.78.0.0/24 on 1 of 2"),
     ],
 )
 def test_members_that_do_not_agree_are_refused(data: dict[str, Any], message: str) -> None:
-    assert message in refusal(**data)
+    with pytest.raises(InventoryError) as fault:
+        join_clusters([host("spark-1", 11), host("spark-2", 12, **data)], "site.py")
+    assert str(fault.value).startswith("site.py: ") and message in str(fault.value)
 
 
 def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
@@ -146,14 +118,8 @@ def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
         (pair("spark-2", "spark-3"), "models.glm is of cluster pair, and spark-1 is no member"),
         (pair(port=7077), "clusters.pair.port: port 7077 is used twice; found also by copy_port"),
         (pair(master_port=30001), "found also by clusters.pair.master_port"),
-        (
-            link_settings(enp1s0f0np0="10.77.0.11"),
-            "is not an address with the length of its network",
-        ),
-        (
-            link_settings(a="10.77.0.11/24", b="10.77.0.12/24"),
-            "fabric.interfaces.b is in the network of a; found 10.77.0.0/24",
-        ),
+        (link_settings(enp1="10.77.0.11"), "is not an address with the length of its network"),
+        (link_settings(a="10.7.0.1/24", b="10.7.0.2/24"), "b is in the network of a; found 10.7."),
         ({"fabric": {"mtu": 90000}}, "fabric.mtu is not a size for a frame; found 90000"),
         ({"fabric": {"rdma": {"enp1s0f0np0": "x y"}}}, "fabric.rdma.enp1s0f0np0 is no RDMA device"),
         ({"fabric": {"rdma": {"enp1": "rocep1"}}}, "fabric.rdma.enp1 names no interface of the"),
@@ -176,22 +142,14 @@ def ring(count: int, astray: int | None = None) -> list[HostPlan]:
     plans = []
     for rank, name in enumerate(names):
         left_rank, right = (rank - 1) % count, rank if rank != astray else 99
-        plans.append(
-            host(
-                name,
-                10 + rank,
-                models={"glm": {**GLM, "cluster": "ring"}},
-                clusters={"ring": {"hosts": names, "topology": "ring"}},
-                fabric_address=f"192.168.1.{10 + rank}",
-                fabric={
-                    "socket": "enP7s7",
-                    "interfaces": {
-                        "enp1s0f0np0": f"10.77.{left_rank}.2/30",
-                        "enp1s0f1np1": f"10.77.{right}.1/30",
-                    },
-                },
-            )
-        )
+        cables = {"enp1s0f0np0": f"10.77.{left_rank}.2/30", "enp1s0f1np1": f"10.77.{right}.1/30"}
+        more = {
+            "models": {"glm": {**GLM, "cluster": "ring"}},
+            "clusters": {"ring": {"hosts": names, "topology": "ring"}},
+            "fabric_address": f"192.168.1.{10 + rank}",
+            "fabric": {"socket": "enP7s7", "interfaces": cables},
+        }
+        plans.append(host(name, 10 + rank, **more))
     return plans
 
 
@@ -216,20 +174,18 @@ def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cab
 
 
 def test_a_ring_with_a_cable_in_the_wrong_place_is_refused() -> None:
-    with pytest.raises(InventoryError) as fault:
+    message = r"do not make a ring; found 10\.77\.1\.0/30 on 1 of 3, 10\.77\.99\.0/30 on 1 of 3"
+    with pytest.raises(InventoryError, match=message):
         join_clusters(ring(3, astray=1), "site.py")
-    assert "do not make a ring; found 10.77.1.0/30 on 1 of 3, 10.77.99.0/30 on 1 of 3" in str(
-        fault.value
-    )
 
 
-def group(rank: int, interface: str = "host0", devices: tuple[str, ...] = ()) -> ClusterMembers:
+def group(rank: int) -> ClusterMembers:
     members = tuple(
         Member(f"spark-{number}", f"10.77.0.{11 + number}", (f"10.77.0.{11 + number}",))
         for number in (0, 1)
     )
     data = ClusterData(hosts=("spark-0", "spark-1"))
-    return ClusterMembers("pair", rank, members, data, interface, devices)
+    return ClusterMembers("pair", rank, members, data, "host0", ())
 
 
 def test_the_words_that_make_an_engine_a_rank() -> None:
@@ -257,11 +213,8 @@ def test_the_words_that_make_an_engine_a_rank() -> None:
 
 
 def test_a_host_without_rdma_is_told_nothing_of_it() -> None:
-    assert group(0).environment(SGLANG) == {
-        "GLOO_SOCKET_IFNAME": "host0",
-        "NCCL_SOCKET_IFNAME": "host0",
-        **SAID,
-    }
+    sockets = {"GLOO_SOCKET_IFNAME": "host0", "NCCL_SOCKET_IFNAME": "host0"}
+    assert group(0).environment(SGLANG) == sockets | SAID
 
 
 def test_rdma_devices_are_those_of_dgx_os_unless_the_data_say_otherwise() -> None:
@@ -292,3 +245,35 @@ def test_a_line_that_c_writes_in_a_rank_is_read_at_once_and_not_at_the_ranks_end
         finally:
             os.killpg(process.pid, signal.SIGKILL)
         assert has_line and b"Using network Socket" in process.stdout.readline()
+
+
+BOTH = ("one", "two")
+
+
+def gateway_host(name: str, peers: tuple[str, ...] = BOTH, **data: Any) -> HostPlan:
+    address = f"10.77.0.{11 + BOTH.index(name)}"
+    return spark(name, **{"gateway": {"peers": peers}, "fabric_address": address, **data})
+
+
+def test_gateways_of_a_list_that_names_all_have_each_other() -> None:
+    hosts = [gateway_host("one"), gateway_host("two", gateway={"peers": BOTH, "port": 9000})]
+    first, second = join_clusters(hosts, "site")
+    assert first.peers == (PeerGateway("two", "10.77.0.12", 9000),)
+    assert second.peers == (PeerGateway("one", "10.77.0.11", 8090),)
+    (alone,) = join_clusters([gateway_host("two", (), fabric_address=None)], "site")
+    assert alone.peers == ()
+
+
+@pytest.mark.parametrize(
+    ("peers", "second", "message"),
+    [
+        (("two", "three"), gateway_host("two"), "names hosts that the inventory does not"),
+        (BOTH, gateway_host("two", fabric_address=None), "two has no fabric_address"),
+        (BOTH, gateway_host("two", ()), "names two, whose own do not name one"),
+    ],
+)
+def test_gateways_that_do_not_know_each_other_are_refused(
+    peers: tuple[str, ...], second: HostPlan, message: str
+) -> None:
+    with pytest.raises(InventoryError, match=rf"site\.py: .*{message}"):
+        join_clusters([gateway_host("one", peers), second], "site.py")

@@ -22,18 +22,14 @@ NAMES = ("spark-1", "spark-2")
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
 
 
+PORTS = ("enp1s0f0np0", "enP2p1s0f0np0")
 #: A pair over both interfaces of a port.
 DATA: dict[str, dict[str, Any]] = {
     name: {
         "models": {"glm": GLM},
         "clusters": {"pair": {"hosts": NAMES}},
         "fabric_address": f"10.77.0.{number}",
-        "fabric": {
-            "interfaces": {
-                "enp1s0f0np0": f"10.77.0.{number}/24",
-                "enP2p1s0f0np0": f"10.77.1.{number}/24",
-            }
-        },
+        "fabric": {"interfaces": {port: f"10.77.{i}.{number}/24" for i, port in enumerate(PORTS)}},
     }
     for number, name in enumerate(NAMES, 11)
 }
@@ -46,13 +42,11 @@ GROUP = KNOWN["spark-1"].groups[0]
 
 def answer(peer_number: int) -> dict[str, Any]:
     """The answer of a member when all is well."""
-    devices = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+    devices = dict(zip(PORTS, ("rocep1s0f0", "roceP2p1s0f0"), strict=True))
     rdma = {name: {"device": device, "state": "ACTIVE"} for name, device in devices.items()}
+    link = {"carrier": True, "mtu": 9000, "speed": 200000}
     return {
-        "links": {
-            name: {"carrier": True, "mtu": 9000, "speed": 200000, "rdma": rdma[name]}
-            for name in devices
-        },
+        "links": {name: {**link, "rdma": rdma[name]} for name in devices},
         "rdma": rdma,
         "peers": {f"10.77.0.{peer_number}": "", f"10.77.1.{peer_number}": ""},
         "nccl": {"unit": "vllm-glm.service", "network": "IB", "said": True},
@@ -73,8 +67,8 @@ def judgement(**changes: Any) -> LinkReport:
 
 def test_every_address_of_an_adjacent_peer_is_asked_over_the_interface_of_its_network() -> None:
     assert question(KNOWN["spark-1"], KNOWN, GROUP) == {
-        "interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"],
-        "peers": {"10.77.0.12": ("enp1s0f0np0", 9000), "10.77.1.12": ("enP2p1s0f0np0", 9000)},
+        "interfaces": list(PORTS),
+        "peers": {"10.77.0.12": (PORTS[0], 9000), "10.77.1.12": (PORTS[1], 9000)},
         "units": ["vllm-glm.service"],
     }
 
@@ -96,22 +90,10 @@ UNHEARD = {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}
         ({"links__enp1s0f0np0": None}, "spark-2: there is no interface enp1s0f0np0: DGX OS hides"),
         ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
         ({"links__enP2p1s0f0np0__mtu": 1500}, "spark-2: enP2p1s0f0np0 has MTU 1500 instead of"),
-        (
-            {"links__enp1s0f0np0__rdma": None},
-            "spark-2: enp1s0f0np0 is to have the RDMA device",
-        ),
-        (
-            {"links__enp1s0f0np0__rdma__state": "DOWN"},
-            "spark-2: the RDMA device rocep1s0f0 of",
-        ),
-        (
-            {"peers": UNHEARD},
-            "spark-2: no whole frame reaches spark-1 at 10.77.1.11",
-        ),
-        (
-            {"nccl__network": "Socket"},
-            "spark-2: NCCL chose Socket and not IB for",
-        ),
+        ({"links__enp1s0f0np0__rdma": None}, "spark-2: enp1s0f0np0 is to have the RDMA device"),
+        ({"links__enp1s0f0np0__rdma__state": "DOWN"}, "spark-2: the RDMA device rocep1s0f0 of"),
+        ({"peers": UNHEARD}, "spark-2: no whole frame reaches spark-1 at 10.77.1.11"),
+        ({"nccl__network": "Socket"}, "spark-2: NCCL chose Socket and not IB for"),
         ({"links__enp1s0f0np0__speed": 100000}, "links of different speeds: 100, 200 Gbit/s."),
     ],
 )
@@ -122,13 +104,9 @@ def test_what_is_wrong_is_named_with_its_member(changes: dict[str, Any], message
 
 def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
     plain = {"carrier": True, "mtu": 1500, "speed": None, "rdma": None}
-    empty_answer = {
-        "links": {"enP7s7": plain},
-        "rdma": {},
-        "peers": {},
-        "nccl": {"unit": None, "network": None, "said": False},
-    }
-    verdict = judge_links(GROUP, KNOWN, {"spark-1": empty_answer, "spark-2": empty_answer})
+    nccl = {"unit": None, "network": None, "said": False}
+    empty_answer = {"links": {"enP7s7": plain}, "rdma": {}, "peers": {}, "nccl": nccl}
+    verdict = judge_links(GROUP, KNOWN, dict.fromkeys(NAMES, empty_answer))
     assert verdict.proof == "This proved TCP only: no member that answered has an RDMA device."
     assert verdict.wrong == ()
     assert verdict.lines["spark-1"] == [
@@ -136,9 +114,7 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
         "no model of the cluster has run since the last boot",
     ]
     # With the devices there, but no model that used them, nothing more is claimed.
-    assert judgement(nccl={"unit": None, "network": None, "said": False}).proof.startswith(
-        "This proved TCP only: that the ranks use RDMA is proved when"
-    )
+    assert "TCP only: that the ranks use RDMA is proved when" in judgement(nccl=nccl).proof
 
 
 @pytest.fixture
@@ -198,24 +174,12 @@ def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
         times = {"ExecMainStartTimestampMonotonic": start, "InvocationID": name}
         systemd.unit(f"{name or 'never'}.service", **times)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    facts = ask(
-        "link",
-        {
-            "interfaces": ["lo", "enp9s9"],
-            "peers": {
-                "10.77.0.12": ["lo", 9000],
-                "10.77.1.12": [None, 1500],
-                "fd77::12": ["lo", 9000],
-            },
-            "units": ["old.service", "new.service", "never.service"],
-        },
-    )
+    units = ["old.service", "new.service", "never.service"]
+    peers = {"10.77.0.12": ["lo", 9000], "10.77.1.12": [None, 1500], "fd77::12": ["lo", 9000]}
+    facts = ask("link", {"interfaces": ["lo", "enp9s9"], "peers": peers, "units": units})
     assert facts["nccl"] == {"unit": "new.service", "network": "IB", "said": True}
-    assert facts["peers"] == {
-        "10.77.0.12": "",
-        "10.77.1.12": "ping: local error: message too long, mtu=1500",
-        "fd77::12": "",
-    }
+    too_long = "ping: local error: message too long, mtu=1500"
+    assert facts["peers"] == dict.fromkeys(peers, "") | {"10.77.1.12": too_long}
     assert facts["links"]["enp9s9"] is None and facts["links"]["lo"]["rdma"] is None
     pinged_addresses = sorted((tmp_path / "pinged").read_text().splitlines())
     assert pinged_addresses == [

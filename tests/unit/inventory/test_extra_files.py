@@ -41,16 +41,14 @@ def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(
     tmp_path: Path, install: str
 ) -> None:
     (tmp_path / "mine").write_text(f"[Service]\nExecStart=/bin/sleep infinity\n{install}")
-    host = plan(tmp_path, {"/etc/systemd/system/mine.service": "mine"})
-    units = DesiredState(host, pins_for(host)).watch_units
-    assert ("mine.service" in units) is bool(install)
-
-
-def test_a_program_stays_executable(tmp_path: Path) -> None:
+    # A program stays executable.
     (tmp_path / "report").write_text("#!/bin/sh\n")
     (tmp_path / "report").chmod(0o755)
-    [file] = plan(tmp_path, {"/usr/local/bin/report": "report"}).extra_files
-    assert (file.mode, file.check) == ("0755", None)
+    sources = {"/etc/systemd/system/mine.service": "mine", "/usr/local/bin/report": "report"}
+    host = plan(tmp_path, sources)
+    assert ("mine.service" in DesiredState(host, pins_for(host)).watch_units) is bool(install)
+    modes = [(file.mode, file.check) for file in host.extra_files]
+    assert sorted(modes) == [("0644", "unit"), ("0755", None)]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +61,7 @@ def test_a_program_stays_executable(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_touched(
-    path: str,
-    source: str,
-    summary: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    path: str, source: str, summary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "picture").write_bytes(b"\x89PNG")
     with pytest.raises(SystemExit):

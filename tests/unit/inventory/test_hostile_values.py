@@ -36,6 +36,11 @@ def model(**data: object) -> dict[str, object]:
     return {"models": {"qwen": {**QWEN, **data}}}
 
 
+def setting(key: str, value: object) -> dict[str, object]:
+    """One value of a key; of `key[0]`, of a list that holds it alone."""
+    return {key.removesuffix("[0]"): (value,) if key.endswith("[0]") else value}
+
+
 _TREE = "transformers @ git+"
 FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
 FOREIGN = ("CC-BY-4.0", "LicenseRef-NVIDIA-Nemotron-Model-License")
@@ -49,22 +54,19 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("models.q.recipe is missing", {"models": {"q": {"unit": "q"}}}),
     ("models.none is not a name that switch.sh can take", {"models": {"none": QWEN}}),
     ("models.qwen.fallback names an unknown recipe; found 'c'", model(fallback="c")),
-    ("models.qwen.image has a digest that is not a digest", model(image="a/b@deadbeef")),
     ("models.qwen.image has a digest that is not a digest", model(image="a/b@sha256:abc")),
     ("models.qwen.image is given, but its recipe runs in", model(recipe=FORK, image="a/b:1")),
     ("models.qwen.scripts[0] needs a full path", model(scripts=("q.sh",))),
-    ("models.qwen.port is not a port for it; found 70000", model(port=70000)),
     ("boot names model qwen, whose recipe ", {"boot": "qwen"}),
     ("webui.unit is also the unit of a model", model(unit="open-webui")),
     ("models.qwen.port: port 8080 is used twice", model(port=8080)),
     ("webui.port must be a whole number; found '8080'", {"webui": {"port": "8080"}}),
-    ("webui.port must be a whole number; found True", {"webui": {"port": True}}),
     ("proxy.http spans lines", {"proxy": {"http": "http://a\nb"}}),
     ("python is not a version of the interpreter", {"python": "3.12.4"}),
-    ("fabric_address is not an address", {"fabric_address": "10.0.0.1/24"}),
     ("waive[1] names a finding that no deploy", {"waive": ("dgx-os", "architecture")}),
     ("waive[1] is the code of no finding; found 'clok'", {"waive": ("dgx-os", "clok")}),
     ("accept_licences[1] is no licence that SPDX or a recipe", {"accept_licences": FOREIGN}),
+    ("adopt[1] names nothing that can be taken over", {"adopt": ("/etc/x", "vllm")}),
     ("engine.git and engine.release name two vLLMs", {"engine": TWO_VLLMS}),
     ("engine.git is not an address", {"engine": {"git": "https://[fd00::1/v.git"}}),
     ("engine.exclude_newer is not a day", {"engine": {"exclude_newer": "march"}}),
@@ -73,50 +75,132 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is", {"engine": PAST_THE_LOCK}),
     ("sources.plain_registries[0] is not", {"sources": {"plain_registries": ("m:5000/hub",)}}),
 ]
+#: Key of a model, as a message has it → hostile values; a list's are each alone in their list.
+OF_A_MODEL: dict[str, tuple[object, ...]] = {
+    "unit": (
+        *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus", "a" * 65),
+        *("../ssh", "ssh.service", "a b", "-a", "nginx", "systemd-logind", *NEEDED),
+    ),
+    "launcher": (
+        *("/etc/passwd", "/usr/bin/docker", "/data/scripts/../../etc/passwd", "/data/scripts"),
+        *("/data/scripts/llm", "/data/scripts//llm/a.sh", "/data/scripts/a b", "/data/x.sh"),
+        *("/data/scripts/$(reboot)", "/data/scripts/%i", "a.sh"),
+    ),
+    "scripts[0]": ("/etc/sudoers",),
+    "bind": ("0.0.0.0; reboot", "--api-key", "224.0.0.1"),
+    "port": (22, 80, 11000, 7077, 70000),
+    "engine_port": (22,),
+    "image": ("--privileged", "x --volume /:/host", "-v@sha256:" + 64 * "0"),
+    "start_timeout_s": (0, 10**9),
+    "aliases[0]": ("a b", "auto", "qwen"),
+}
+#: Likewise of a host, by the section of the inventory; "" has the keys that stand in none.
+OF_A_HOST: dict[str, dict[str, tuple[object, ...]]] = {
+    "paths": {
+        "engines": (*("/", "/opt", "/usr", "/etc", "/var/lib/docker", "/data/models/huggingface"),),
+        "models": (
+            *("/home", "/home/spark", "/root/x", "/data/../etc", "/opt/lockstep/engines/models"),
+            *("/data/%h", "/data/a b", "/data/x/", "/data/$HOME"),
+        ),
+        "scripts": (
+            *("/etc", "/usr/local/bin", "/tmp/x", "data", "/a//b"),
+            *("/opt/lockstep/engines/scripts", "/data/models/huggingface/scripts"),
+        ),
+    },
+    "": {
+        "operators[0]": ("-G docker", "a,b", "a@", "@b", "a@-b", "a@b@c"),
+        "docker_users[0]": ("ALL ALL=(ALL)",),
+        "packages[0]": (
+            *("jq; reboot", "-oAPT::Update::Pre-Invoke::=reboot", "openssh-server-", "/tmp/x.deb"),
+            *("jq=1.0", "jq/noble", "$(reboot)", "*"),
+        ),
+        "sysctls": (
+            {"vm.swappiness; reboot": "1"},
+            {"-w": "1"},
+            {"net.ipv4.conf.*.forwarding": "1"},
+            {"kernel.core_pattern": "|/bin/sh -c reboot"},
+            {"kernel.modprobe": "/tmp/x"},
+            {"vm.swappiness": "$(reboot)"},
+            {"vm.min_free_kbytes": "120000000"},
+        ),
+        "copy_port": (22,),
+        "lock": ("/etc/passwd", "../../x.lock.yaml", ".lock.yaml"),
+        "login": ("ssh spark\x1b[2J",),
+        "fabric_address": ("0.0.0.0", "127.0.0.1", "10.0.0.1/24"),
+        "adopt[0]": (
+            *("", "/", "*", "unit", "unit ", "unit a b", "service vllm", "/etc/../etc", "/a//b"),
+            "/a/",
+        ),
+    },
+    "webui": {
+        "unit": ("nftables", "lockstep", "lockstep-wedge", "../a", "a.service"),
+        "port": (22, 7077, 11000, True),
+        "bind": ("example.org",),
+        "volume": ("/etc", "a,volume-opt=device=/", "vllm-qwen36-cache"),
+        "admin_email": ("a@b WEBUI_AUTH=false",),
+        "image": ("--privileged",),
+    },
+    "gateway": {
+        "bind": ("example.org", "0.0.0.0"),
+        "port": (22, 7077, 30001),
+        "tls": ("https", "own"),
+        "plain": (True,),
+        "local_keys": (True,),
+        "least_hot_s": (-1,),
+        "queue": (0,),
+        "ttl_s": (59, 72_001),
+        "keepalive_s": (0,),
+        "origins[0]": (
+            *("*", "null", "https://*", "https://*.example", "chat.example", "ftp://a.example"),
+            *("https://a.example/", "https://a.example/x", "https://A.example", "https://a:443"),
+            *("http://a:80", "https://u@a.example", "https://a.example\r\nx: y", "https://a:port"),
+        ),
+        "peers[0]": ("-oProxyCommand=reboot",),
+    },
+    "firewall": {"ssh_ports": ((),), "peers[0]": ("0.0.0.0/0", "::/0")},
+    "sources": {
+        "apt[0]": ("APT::Update::Pre-Invoke reboot",),
+        "git": ({"https://a/": "ext::sh -c reboot"}, {"https://a/": "--upload-pack=reboot"}),
+    },
+    "engine": {
+        "git": ("ext::sh -c reboot", "--upload-pack=reboot"),
+        "branch": ("--upload-pack=reboot", "a b"),
+        "commit": ("--hard",),
+        "transformers": (
+            "transformers; reboot",
+            f"{_TREE}https://a/t.git@HEAD",
+            f"{_TREE}ext::sh -c x@{40 * 'a'}",
+        ),
+        "exclude_newer": ("--pre",),
+        "torch": ("torch @ https://example.org/t.whl",),
+        "mistral_common": ("--pre",),
+        "flashinfer_version": ("; reboot",),
+        "build_environment": ({"A B": "1"}, {"A": "\x1b"}),
+        "disk_gib": (float("nan"),),
+    },
+    "expected": {
+        "memory_gib": (float("nan"),),
+        "free_disk_gib": (-1e9,),
+        "clock_skew_s": (float("inf"),),
+        "architecture": ("sparc",),
+        "dgx_os": ("seven",),
+        "cuda_toolkit": ("",),
+    },
+}
+INTERFACES = {"lo": "10.0.0.1/24", "docker0": "10.0.0.1/24", "enp1": "10.0.0.1/0"}
+OWN_TLS = {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}
 #: Key in the message → hosts' data that hold such a value.
 HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
-        ("models.qwen.unit", model(unit=unit))
-        for unit in (
-            *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus", "a" * 65),
-            *("../ssh", "ssh.service", "a b", "-a", "nginx", "systemd-logind", *NEEDED),
-        )
+        (f"models.qwen.{key}", model(**setting(key, value)))
+        for key, values in OF_A_MODEL.items()
+        for value in values
     ),
     *(
-        ("models.qwen.launcher", model(launcher=path))
-        for path in (
-            *("/etc/passwd", "/usr/bin/docker", "/data/scripts/../../etc/passwd", "/data/scripts"),
-            *("/data/scripts/llm", "/data/scripts//llm/a.sh", "/data/scripts/a b", "/data/x.sh"),
-            *("/data/scripts/$(reboot)", "/data/scripts/%i", "a.sh"),
-        )
-    ),
-    ("models.qwen.scripts[0]", model(scripts=("/etc/sudoers",))),
-    ("models.qwen.scripts[1]", model(scripts=("/data/scripts/a.sh", "/etc/profile"))),
-    ("models.qwen.bind", model(bind="0.0.0.0; reboot")),
-    ("models.qwen.bind", model(bind="--api-key")),
-    ("models.qwen.bind", model(bind="224.0.0.1")),
-    ("models.qwen.port", model(port=22)),
-    ("models.qwen.port", model(port=80)),
-    ("models.qwen", model(port=11000)),
-    ("models.qwen", model(port=7077)),
-    ("models.qwen.engine_port", model(engine_port=22)),
-    ("models.qwen.image", model(image="--privileged")),
-    ("models.qwen.image", model(image="x --volume /:/host")),
-    ("models.qwen.image", model(image="-v@sha256:" + 64 * "0")),
-    ("models.qwen.start_timeout_s", model(start_timeout_s=0)),
-    ("models.qwen.start_timeout_s", model(start_timeout_s=10**9)),
-    *(
-        (f"paths.{key}", {"paths": {key: path}})
-        for key, path in (
-            *(("engines", path) for path in ("/", "/opt", "/usr", "/etc", "/var/lib/docker")),
-            *(("models", path) for path in ("/home", "/home/spark", "/root/x", "/data/../etc")),
-            *(("scripts", path) for path in ("/etc", "/usr/local/bin", "/tmp/x", "data", "/a//b")),
-            *(("models", path) for path in ("/data/%h", "/data/a b", "/data/x/", "/data/$HOME")),
-            ("scripts", "/opt/lockstep/engines/scripts"),
-            ("scripts", "/data/models/huggingface/scripts"),
-            ("models", "/opt/lockstep/engines/models"),
-            ("engines", "/data/models/huggingface"),
-        )
+        (f"{section}.{key}".removeprefix("."), {section: data} if section else data)
+        for section, keys in OF_A_HOST.items()
+        for key, values in keys.items()
+        for data in (setting(key, value) for value in values)
     ),
     *(
         ("service_user", {"service_user": name, "operators": ("spark",), "ssh_user": "admin"})
@@ -125,119 +209,18 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
             *("sudo", "systemd-network", "_apt", "lockstep-operators", "-r", "a b", "a:b", "a\t"),
         )
     ),
-    ("operators[0]", {"operators": ("-G docker",)}),
-    *(("operators[0]", {"operators": (name,)}) for name in ("a,b", "a@", "@b", "a@-b", "a@b@c")),
-    ("docker_users[0]", {"docker_users": ("ALL ALL=(ALL)",)}),
     *(
-        ("packages[0]", {"packages": (name,)})
-        for name in (
-            *("jq; reboot", "-oAPT::Update::Pre-Invoke::=reboot", "openssh-server-", "/tmp/x.deb"),
-            *("jq=1.0", "jq/noble", "$(reboot)", "*"),
-        )
+        (f"fabric.interfaces.{name}", {"fabric": {"interfaces": {name: address}}})
+        for name, address in (*INTERFACES.items(), ("enp1", "127.0.0.1/24"))
     ),
-    *(
-        ("sysctls", {"sysctls": {name: value}})
-        for name, value in (
-            ("vm.swappiness; reboot", "1"),
-            ("-w", "1"),
-            ("net.ipv4.conf.*.forwarding", "1"),
-            ("kernel.core_pattern", "|/bin/sh -c reboot"),
-            ("kernel.modprobe", "/tmp/x"),
-            ("vm.swappiness", "$(reboot)"),
-            ("vm.min_free_kbytes", "120000000"),
-        )
-    ),
+    ("models.qwen.scripts[1]", model(scripts=("/data/scripts/a.sh", "/etc/profile"))),
+    ("models.qwen.aliases[1]", model(aliases=("a", "a"))),
     ("tools.uv", {"tools": {**TOOLS, "uv": "uv @ https://example.org/uv.whl"}}),
     ("tools.uv", {"tools": {**TOOLS, "uv": "--index-url http://example.org uv"}}),
-    *(
-        ("webui.unit", {"webui": {"unit": unit}})
-        for unit in ("nftables", "lockstep", "lockstep-wedge", "../a", "a.service")
-    ),
-    ("webui.port", {"webui": {"port": 22}}),
-    ("webui.port", {"webui": {"port": 7077}}),
-    ("webui.port", {"webui": {"port": 11000}}),
-    ("webui.bind", {"webui": {"bind": "example.org"}}),
-    ("webui.volume", {"webui": {"volume": "/etc"}}),
-    ("webui.volume", {"webui": {"volume": "a,volume-opt=device=/"}}),
-    ("webui.volume", {"webui": {"volume": "vllm-qwen36-cache"}}),
-    ("webui.admin_email", {"webui": {"admin_email": "a@b WEBUI_AUTH=false"}}),
-    ("webui.image", {"webui": {"image": "--privileged"}}),
-    *(
-        (f"gateway.{key}", {"gateway": {key: value}})
-        for key, value in (
-            ("bind", "example.org"),
-            ("bind", "0.0.0.0"),
-            ("port", 22),
-            ("port", 7077),
-            ("port", 30001),
-            ("tls", "https"),
-            ("tls", "own"),
-            ("plain", True),
-            ("local_keys", True),
-            ("least_hot_s", -1),
-            ("queue", 0),
-            ("ttl_s", 59),
-            ("ttl_s", 72_001),
-            ("keepalive_s", 0),
-        )
-    ),
-    *(
-        ("gateway.origins[0]", {"gateway": {"origins": (origin,)}})
-        for origin in (
-            *("*", "null", "https://*", "https://*.example", "chat.example", "ftp://a.example"),
-            *("https://a.example/", "https://a.example/x", "https://A.example", "https://a:443"),
-            *("http://a:80", "https://u@a.example", "https://a.example\r\nx: y", "https://a:port"),
-        )
-    ),
-    ("gateway.peers[0]", {"gateway": {"peers": ("-oProxyCommand=reboot",)}}),
-    ("gateway.tls_port", {"gateway": {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}}),
+    ("gateway.tls_port", {"gateway": OWN_TLS}),
     ("gateway.tls.key", {"gateway": {"tls": {"certificate": "/etc/a", "key": "/etc/%i"}}}),
     ("gateway.limits.streams", {"gateway": {"limits": {"streams": 0}}}),
-    ("models.qwen.aliases[0]", model(aliases=("a b",))),
-    ("models.qwen.aliases[0]", model(aliases=("auto",))),
-    ("models.qwen.aliases[0]", model(aliases=("qwen",))),
-    ("models.qwen.aliases[1]", model(aliases=("a", "a"))),
-    ("copy_port", {"copy_port": 22}),
-    ("firewall.ssh_ports", {"firewall": {"ssh_ports": ()}}),
-    ("firewall.peers[0]", {"firewall": {"peers": ("0.0.0.0/0",)}}),
-    ("firewall.peers[0]", {"firewall": {"peers": ("::/0",)}}),
-    ("lock", {"lock": "/etc/passwd"}),
-    ("lock", {"lock": "../../x.lock.yaml"}),
-    ("lock", {"lock": ".lock.yaml"}),
-    ("login", {"login": "ssh spark\x1b[2J"}),
-    ("fabric_address", {"fabric_address": "0.0.0.0"}),
-    ("fabric_address", {"fabric_address": "127.0.0.1"}),
-    ("fabric.interfaces.lo", {"fabric": {"interfaces": {"lo": "10.0.0.1/24"}}}),
-    ("fabric.interfaces.docker0", {"fabric": {"interfaces": {"docker0": "10.0.0.1/24"}}}),
-    ("fabric.interfaces.enp1", {"fabric": {"interfaces": {"enp1": "10.0.0.1/0"}}}),
-    ("fabric.interfaces.enp1", {"fabric": {"interfaces": {"enp1": "127.0.0.1/24"}}}),
-    ("adopt[0]", {"adopt": ("/",)}),
-    ("adopt[0]", {"adopt": ("*",)}),
-    ("sources.apt[0]", {"sources": {"apt": ("APT::Update::Pre-Invoke reboot",)}}),
-    ("sources.git", {"sources": {"git": {"https://a/": "ext::sh -c reboot"}}}),
-    ("sources.git", {"sources": {"git": {"https://a/": "--upload-pack=reboot"}}}),
-    ("engine.git", {"engine": {"git": "ext::sh -c reboot"}}),
-    ("engine.git", {"engine": {"git": "--upload-pack=reboot"}}),
-    ("engine.branch", {"engine": {"branch": "--upload-pack=reboot"}}),
-    ("engine.branch", {"engine": {"branch": "a b"}}),
-    ("engine.commit", {"engine": {"commit": "--hard"}}),
-    ("engine.transformers", {"engine": {"transformers": "transformers; reboot"}}),
-    ("engine.transformers", {"engine": {"transformers": f"{_TREE}https://a/t.git@HEAD"}}),
-    ("engine.transformers", {"engine": {"transformers": f"{_TREE}ext::sh -c x@{40 * 'a'}"}}),
-    ("engine.exclude_newer", {"engine": {"exclude_newer": "--pre"}}),
-    ("engine.torch", {"engine": {"torch": "torch @ https://example.org/t.whl"}}),
-    ("engine.mistral_common", {"engine": {"mistral_common": "--pre"}}),
     ("engine.release", {"engine": {"git": None, "release": "vllm; reboot"}}),
-    ("engine.flashinfer_version", {"engine": {"flashinfer_version": "; reboot"}}),
-    ("engine.build_environment", {"engine": {"build_environment": {"A B": "1"}}}),
-    ("engine.build_environment", {"engine": {"build_environment": {"A": "\x1b"}}}),
-    ("engine.disk_gib", {"engine": {"disk_gib": float("nan")}}),
-    ("expected.memory_gib", {"expected": {"memory_gib": float("nan")}}),
-    ("expected.free_disk_gib", {"expected": {"free_disk_gib": -1e9}}),
-    ("expected.clock_skew_s", {"expected": {"clock_skew_s": float("inf")}}),
-    ("expected.architecture", {"expected": {"architecture": "sparc"}}),
-    ("expected.dgx_os", {"expected": {"dgx_os": "seven"}}),
-    ("expected.cuda_toolkit", {"expected": {"cuda_toolkit": ""}}),
 ]
 
 
@@ -248,8 +231,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
 )
 def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -> None:
     with pytest.raises(InventoryError) as error:
-        plan = spark(**data)
-        rehearse([plan])
+        rehearse([spark(**data)])
     assert str(error.value).partition(": ")[2].startswith(key)
 
 
@@ -282,26 +264,24 @@ def test_ssh_takes_an_address_as_it_is(name: str) -> None:
         {"engine": {"torch": "torch==2.10.0+cu130", "flashinfer_version": ">=0.5,<0.6"}},
         {"fabric_address": "fd00::1"},
         {"fabric_address": "spark-1"},
+        {"adopt": ("/etc/systemd/system/vllm.service", "/data/models", "unit vllm.service")},
+        {"engine": {"git": "ssh://git@example.org/v.git", "upstream": "git@example.org:v.git"}},
+        {"sources": {"registries": {"docker.io": "[fd00::1]:5000", "ghcr.io": "a.example/hub"}}},
+        {"sources": {"git": {"https://github.com/": "https://me:secret@example.org/"}}},
+        {"adopt": ("container open-webui", "volume open-webui", "account lockstep")},
     ],
 )
 def test_what_is_the_owners_own_is_accepted(data: dict[str, Any]) -> None:
-    plan = spark(**data)
-    rehearse([plan])
+    rehearse([spark(**data)])
 
 
-RECIPE = """\
-recipe_version: "2"
-model: a/b
-runtime: vllm
-container: ghcr.io/a/b:c
-defaults: {port: 8000, host: 127.0.0.1}
-command: vllm serve a/b --port {port} --host {host}
-"""
+RECIPE = "model: a/b\nruntime: vllm\ncontainer: ghcr.io/a/b:c\ndefaults: {port: 8000}\n"
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "executor_config: {network: 'container:open-webui'}",
         "lockstep: {ulimits: {'nofile=1 --privileged': 1}}",
         "lockstep: {ulimits: {nofile: -2}}",
         "lockstep: {draft: {model: ../../../etc}}",
@@ -317,11 +297,4 @@ def test_a_recipe_cannot_reach_beyond_its_container(text: str, tmp_path: Path) -
     key = text.partition(":")[0]
     lines = [line for line in RECIPE.splitlines() if not line.startswith(f"{key}:")]
     with pytest.raises(RecipeError):
-        recipe_file.parse("\n".join([*lines, text]), tmp_path / "a.yaml")
-
-
-def test_a_recipe_joins_no_other_container(tmp_path: Path) -> None:
-    text = RECIPE + "executor_config: {network: 'container:open-webui'}\n"
-
-    with pytest.raises(RecipeError, match="must not be another container's"):
-        run_options(recipe_file.parse(text, tmp_path / "a.yaml"))
+        run_options(recipe_file.parse("\n".join([*lines, text]), tmp_path / "a.yaml"))

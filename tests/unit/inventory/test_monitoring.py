@@ -31,15 +31,12 @@ def ring(*hosts: Any) -> dict[str, tuple[str | None, list[str]]]:
     }
 
 
-def test_two_record_each_other() -> None:
-    first, two = join_clusters([host(1), host(2, exporter_port=9200)], "site")
+def test_hosts_record_each_other_in_a_ring() -> None:
+    first, second = join_clusters([host(1), host(2, exporter_port=9200)], "site")
     assert first.ring.recorder == LinkedPeer("spark-2", "10.77.0.2", 9200, 6666)
     assert first.ring.recorded_hosts == (LinkedPeer("spark-2", "10.77.0.2", 9200, 6666),)
-    assert two.ring.recorder == LinkedPeer("spark-1", "10.77.0.1", 9100, 6666)
+    assert second.ring.recorder == LinkedPeer("spark-1", "10.77.0.1", 9100, 6666)
     assert first.ring.readers == ()
-
-
-def test_three_record_in_a_ring() -> None:
     assert ring(host(1), host(2), host(3)) == {
         "spark-1": ("spark-2", ["spark-3"]),
         "spark-2": ("spark-3", ["spark-1"]),
@@ -47,39 +44,33 @@ def test_three_record_in_a_ring() -> None:
     }
 
 
-def test_one_without_prometheus_is_recorded_and_records_nobody() -> None:
-    assert ring(host(1), host(2, prometheus=False), host(3)) == {
-        "spark-1": ("spark-3", ["spark-3"]),
-        "spark-2": ("spark-3", []),
-        "spark-3": ("spark-1", ["spark-1", "spark-2"]),
-    }
-
-
 def test_kernels_that_send_to_one_host_have_a_port_each() -> None:
     first, two, three = join_clusters(
         [host(1, netconsole_port=7000), host(2, prometheus=False), host(3)], ""
     )
-    # The third records the first two, and the first the third.
+    # The third records the first two, and the first the third; nobody is left for the second.
+    assert two.ring.recorded_hosts == ()
     assert [peer.console for peer in three.ring.recorded_hosts] == [6666, 6667]
     consoles = {plan.name: plan.ring.recorder.console for plan in (first, two, three)}  # type: ignore[union-attr]
     assert consoles == {"spark-1": 6666, "spark-2": 6667, "spark-3": 7000}
 
 
-def test_a_kernel_that_is_to_be_silent_is_recorded_without_its_words() -> None:
-    first, two = join_clusters([host(1, netconsole=False), host(2)], "site")
-    assert first.ring.recorder and first.ring.recorder.console is None
-    assert two.ring.recorder and two.ring.recorder.console == 6666
-    assert "kernel.printk" not in first.settings.sysctls
-
-
 def test_what_the_console_gets_is_raised_where_a_kernel_sends_it() -> None:
-    quiet = join_clusters([host(1)], "site")[0]
-    assert "kernel.printk" not in quiet.settings.sysctls
-    data = {"monitoring": {"enabled": True}, "fabric_address": "10.77.0.3"}
-    other_host = spark("spark-3", sysctls={"kernel.printk": "7 4 1 7"}, **data)
-    first, three = join_clusters([host(1), other_host], "site")
+    own = spark(
+        "spark-2",
+        sysctls={"kernel.printk": "7 4 1 7"},
+        fabric_address="10.77.0.2",
+        monitoring={"enabled": True},
+    )
+    silent = host(3, netconsole=False)
+    first, second, third = join_clusters([host(1), own, silent], "site")
     assert first.settings.sysctls["kernel.printk"] == "5 4 1 7"
-    assert three.settings.sysctls["kernel.printk"] == "7 4 1 7"
+    assert second.settings.sysctls["kernel.printk"] == "7 4 1 7"
+    # That one is recorded without its kernel's words.
+    assert third.ring.recorder and third.ring.recorder.console is None
+    assert "kernel.printk" not in third.settings.sysctls
+    (alone,) = join_clusters([host(1)], "site")
+    assert "kernel.printk" not in alone.settings.sysctls
 
 
 @pytest.mark.parametrize(
@@ -92,39 +83,32 @@ def test_one_that_nobody_can_reach_has_no_part(other_host: Any) -> None:
 
 
 def test_prometheus_on_the_fast_link_is_for_the_other_monitored_hosts() -> None:
-    first, two, _ = join_clusters([host(1, bind="fabric"), host(2), host(3, enabled=False)], "site")
+    hosts = [host(1, bind="fabric"), host(2), host(3, enabled=False)]
+    first, second, _ = join_clusters(hosts, "site")
     assert [reader.name for reader in first.ring.readers] == ["spark-2"]
-    assert two.ring.readers == ()
-
-
-def test_the_fast_link_needs_an_address() -> None:
+    assert second.ring.readers == ()
     with pytest.raises(InventoryError, match="fabric_address is no IP address"):
         host(1, None, bind="fabric")
 
 
-def test_what_runs_follows_from_what_is_on() -> None:
-    runs = {
-        name: list(host(1, **data).settings.monitoring.ports)
-        for name, data in {
-            "all": {},
-            "no alerts": {"alertmanager": False},
-            "no Prometheus": {"prometheus": False},
-            "off": {"enabled": False},
-        }.items()
-    }
-    assert runs == {
-        "all": ["exporter_port", "prometheus_port", "alertmanager_port"],
-        "no alerts": ["exporter_port", "prometheus_port"],
-        "no Prometheus": ["exporter_port"],
-        "off": [],
-    }
+@pytest.mark.parametrize(
+    ("data", "ports"),
+    [
+        ({}, ["exporter_port", "prometheus_port", "alertmanager_port"]),
+        ({"alertmanager": False}, ["exporter_port", "prometheus_port"]),
+        ({"prometheus": False}, ["exporter_port"]),
+        # Ports of what does not run are free.
+        ({"enabled": False, "exporter_port": 8090}, []),
+    ],
+)
+def test_what_runs_follows_from_what_is_on(data: dict[str, Any], ports: list[str]) -> None:
+    assert list(host(1, **data).settings.monitoring.ports) == ports
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         ({"prometheus_port": 9100}, "monitoring.prometheus_port: port 9100 is used twice"),
-        ({"exporter_port": 8090}, "monitoring.exporter_port: port 8090 is used twice"),
         ({"alertmanager_port": 80}, "monitoring.alertmanager_port is not a port"),
         ({"bind": "0.0.0.0"}, "monitoring.bind"),
         ({"retention_gib": 0}, "monitoring.retention_gib is no size"),
@@ -136,14 +120,10 @@ def test_wrong_values_are_refused(data: dict[str, Any], message: str) -> None:
         host(1, **data)
 
 
-def test_ports_of_what_does_not_run_are_free() -> None:
-    assert host(1, enabled=False, exporter_port=8090).settings.monitoring.ports == {}
-
-
 def test_the_page_asks_prometheus_where_it_listens() -> None:
-    assert spark().settings.prometheus_url is None
-    assert spark(monitoring={"enabled": True, "prometheus": False}).settings.prometheus_url is None
-    assert spark(monitoring={"enabled": True}).settings.prometheus_url == "http://127.0.0.1:9090"
-    monitoring = {"enabled": True, "bind": "fabric", "prometheus_port": 9191}
-    settings = spark(fabric_address="fd00::1", monitoring=monitoring).settings
-    assert settings.prometheus_url == "http://[fd00::1]:9191"
+    def url(**monitoring: Any) -> str | None:
+        return spark(fabric_address="fd00::1", monitoring=monitoring).settings.prometheus_url
+
+    assert url() is url(enabled=True, prometheus=False) is None
+    assert url(enabled=True) == "http://127.0.0.1:9090"
+    assert url(enabled=True, bind="fabric", prometheus_port=9191) == "http://[fd00::1]:9191"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
+from lockstep.core.findings import Finding
 from lockstep.fit import catalogue
 from lockstep.fit.recipe_checks import check
 from lockstep.inventory.bound_models import BoundModel, bind
@@ -50,6 +52,8 @@ container: ghcr.io/a/b:main
 defaults: {port: 8000}
 lockstep: {moe: true}
 """
+CATALOGUE = catalogue.load()
+OTHER_DRAFT = {"method": "dflash", "model": "org/other"}
 PINS = Pins(
     images={"ghcr.io/a/b:main": ImagePin("sha256:" + "1" * 64, "aarch64", 1)},
     checkpoints={name: CheckpointPin("main", "a" * 40, ()) for name in ("org/model", "org/draft")},
@@ -59,32 +63,42 @@ PINS = Pins(
 def bound_model(text: str = VLLM, cluster: str | None = None, **overrides: Any) -> BoundModel:
     data = ModelData(recipe="main", unit="engine", overrides=overrides, cluster=cluster)
     settings = Settings(name="spark", models={"qwen": data})
-    recipes = {**catalogue.load().recipes, "main": parse(text, Path("main.yaml"))}
+    recipes = {**CATALOGUE.recipes, "main": parse(text, Path("main.yaml"))}
     (model,) = bind(settings, recipes, {})
     return model
 
 
+def refusal(
+    text: str, key: str, value: object = "x", cluster: str | None = None
+) -> tuple[str, str]:
+    """Summary and remedy of the refusal of an override."""
+    with pytest.raises(InventoryError) as error:
+        bound_model(text, cluster, **{key: value})
+    place = f"models.qwen.overrides.{key}"
+    assert error.value.summary.startswith(place)
+    return error.value.summary.removeprefix(place), error.value.remedy
+
+
+FETCHED = ": an override cannot change what is fetched"
+SAID = " is said by the recipe alone"
+
+
 @pytest.mark.parametrize(
-    ("text", "key", "value"),
+    ("text", "keys", "summary"),
     [
-        (VLLM, "model", "lab/tiny-qwen3-strict"),
-        (VLLM, "model", "/data/mine"),
-        (VLLM, "revision", "bbbbbbb"),
-        (VLLM, "draft_model", "org/other"),
-        (VLLM, "draft_revision", "bbbbbbb"),
-        (VLLM, "download_dir", "/elsewhere"),
-        (SGLANG, "model_path", "org/other"),
-        (SGLANG, "model-path", "org/other"),
-        (SGLANG, "speculative_draft_model_path", "org/other"),
-        (LLAMACPP, "hf_repo", "org/other:Q8"),
-        (LLAMACPP, "model", "org/other:Q8"),
+        (VLLM, "model revision draft_model draft_revision download_dir", FETCHED),
+        (SGLANG, "model_path model-path speculative_draft_model_path", FETCHED),
+        (LLAMACPP, "hf_repo model", FETCHED),
+        (VLLM, "env command executor_config lockstep moe licence draft runtime", SAID),
     ],
 )
-def test_what_is_fetched_is_the_recipes_own_word(text: str, key: str, value: str) -> None:
-    with pytest.raises(InventoryError) as error:
-        bound_model(text, **{key: value})
-    assert f"models.qwen.overrides.{key}" in error.value.summary
-    assert "copy main.yaml" in error.value.remedy and "models.qwen.recipe" in error.value.remedy
+def test_what_is_fetched_or_no_flag_is_the_recipes_own_word(
+    text: str, keys: str, summary: str
+) -> None:
+    for key in keys.split():
+        message, remedy = refusal(text, key)
+        assert message == summary
+        assert "copy main.yaml" in remedy and "models.qwen.recipe" in remedy
 
 
 @pytest.mark.parametrize(
@@ -93,51 +107,24 @@ def test_what_is_fetched_is_the_recipes_own_word(text: str, key: str, value: str
         ("host", "bind"),
         ("port", "port"),
         ("container", "image"),
-        ("image", "image"),
         ("fallback", "fallback"),
-        ("engine_port", "engine_port"),
         ("start_timeout_s", "start_timeout_s"),
     ],
 )
 def test_what_the_model_says_has_one_place(key: str, own: str) -> None:
-    with pytest.raises(InventoryError) as error:
-        bound_model(**{key: "x"})
-    assert error.value.remedy == f"Set models.qwen.{own}."
+    assert refusal(VLLM, key)[1] == f"Set models.qwen.{own}."
 
 
-RECIPES_OWN = [
-    "env",
-    "command",
-    "executor_config",
-    "lockstep",
-    "moe",
-    "licence",
-    "draft",
-    "runtime",
-]
-CLUSTERS_OWN = ("nnodes", "node_rank", "master_addr", "data_parallel_address")
-
-
-@pytest.mark.parametrize(
-    ("key", "cluster", "message"),
-    [
-        *((key, None, "said by the recipe alone") for key in RECIPES_OWN),
-        *((key, "pair", "the cluster decides it") for key in CLUSTERS_OWN),
-        ("head_ip", None, "no flag of an engine"),
-    ],
-)
-def test_what_is_no_flag_of_an_engine_or_somebody_elses_word_is_refused(
-    key: str, cluster: str | None, message: str
-) -> None:
-    with pytest.raises(InventoryError, match=message):
-        bound_model(cluster=cluster, **{key: 3})
+@pytest.mark.parametrize("key", ["nnodes", "node_rank", "master_addr", "data_parallel_address"])
+def test_what_a_cluster_decides_or_nobody_reads_is_to_be_removed(key: str) -> None:
+    by_cluster = (": the cluster decides it for each rank", "Remove it.")
+    assert refusal(VLLM, key, 3, cluster="pair") == by_cluster
+    assert refusal(VLLM, "head_ip") == (" is no flag of an engine", "Remove it.")
 
 
 def test_a_fallback_is_held_to_the_same() -> None:
     with pytest.raises(InventoryError, match=r"qwen\.fallback_overrides\.model_path"):
         with_fallback(fallback_overrides={"model_path": "org/other"})
-    with pytest.raises(InventoryError, match=r"qwen\.overrides\.model"):
-        with_fallback(VLLM, overrides={"model": "org/other"})
     # It runs on another engine, and gets none of these.
     assert with_fallback(overrides={"enable_expert_parallel": True})
 
@@ -157,12 +144,9 @@ def test_a_fallback_that_could_change_nothing_is_refused(
         spark(models={"q": {"recipe": "qwen", "unit": "vllm", **data}})
 
 
-def with_fallback(text: str = SGLANG, **data: Any) -> tuple[BoundModel, ...]:
+def with_fallback(**data: Any) -> tuple[BoundModel, ...]:
     model = ModelData(recipe="main", unit="engine", fallback="spare", **data)
-    recipes = {
-        name: parse(recipe_text, Path(f"{name}.yaml"))
-        for name, recipe_text in (("main", VLLM), ("spare", text))
-    }
+    recipes = {"main": parse(VLLM, Path("main.yaml")), "spare": parse(SGLANG, Path("spare.yaml"))}
     return bind(Settings(name="spark", models={"qwen": model}), recipes, {})
 
 
@@ -171,20 +155,15 @@ def with_fallback(text: str = SGLANG, **data: Any) -> tuple[BoundModel, ...]:
     [
         (VLLM, "gpu_memory_utilisation", "gpu_memory_utilization"),
         (VLLM, "max-modle-len", "max_model_len"),
-        (VLLM, "max_modellen", "max_model_len"),
         (VLLM, "max_num_seq", "max_num_seqs"),
-        (VLLM, "kv_cache_dtpye", "kv_cache_dtype"),
         (VLLM, "enable_prefix_cachin", "enable_prefix_caching"),
         (SGLANG, "mem_fraction_statci", "mem_fraction_static"),
-        (SGLANG, "context_lenght", "context_length"),
         (LLAMACPP, "ctx_szie", "ctx_size"),
     ],
 )
 def test_a_slip_of_a_flag_is_refused_with_the_flag(text: str, slip: str, right_flag: str) -> None:
-    with pytest.raises(InventoryError) as error:
-        bound_model(text, **{slip: 1})
-    assert f"models.qwen.overrides.{slip} is no flag of " in error.value.summary
-    assert error.value.remedy == f"Did you mean {right_flag!r}?"
+    summary, remedy = refusal(text, slip, 1)
+    assert summary.startswith(" is no flag of ") and remedy == f"Did you mean {right_flag!r}?"
 
 
 @pytest.mark.parametrize(
@@ -199,66 +178,51 @@ def test_a_beginning_of_a_flag_is_refused_with_the_flag(
     text: str, key: str, right_flag: str
 ) -> None:
     """The engine would take it, past every check of the whole flag."""
-    with pytest.raises(InventoryError) as error:
-        bound_model(text, **{key: 1})
-    assert error.value.summary == f"models.qwen.overrides.{key} is the beginning of a flag"
-    assert error.value.remedy == f"Write {right_flag}."
+    assert refusal(text, key, 1) == (" is the beginning of a flag", f"Write {right_flag}.")
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
+    ("text", "keys"),
     [
         # Flags of vLLM 0.32 and SGLang 0.5.9 that are nearest to known ones, and some of nobody's
         # list: the engine's own parser is asked about these.
-        (VLLM, "mm_processor_cache_gb"),
-        (VLLM, "data_parallel_size_local"),
-        (VLLM, "mamba_ssm_cache_dtype"),
-        (VLLM, "no_enable_flashinfer_autotune"),
-        (VLLM, "async-scheduling"),
-        (SGLANG, "mm_attention_backend"),
-        (SGLANG, "moe_data_parallel_size"),
-        (SGLANG, "cuda_graph_max_bs"),
-        (SGLANG, "dcp_size"),
-        (LLAMACPP, "cache_type_v"),
-        (LLAMACPP, "n_gpu_layers"),
+        (VLLM, "mm_processor_cache_gb data_parallel_size_local mamba_ssm_cache_dtype"),
+        (VLLM, "no_enable_flashinfer_autotune async-scheduling"),
+        (SGLANG, "mm_attention_backend moe_data_parallel_size cuda_graph_max_bs dcp_size"),
+        (LLAMACPP, "cache_type_v n_gpu_layers"),
     ],
 )
-def test_a_flag_that_nobody_listed_is_the_parsers_to_judge(text: str, key: str) -> None:
-    assert bound_model(text, **{key: 1}).data.overrides == {key: 1}
+def test_a_flag_that_nobody_listed_is_the_parsers_to_judge(text: str, keys: str) -> None:
+    overrides = dict.fromkeys(keys.split(), 1)
+    assert bound_model(text, **overrides).data.overrides == overrides
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"max_model_len": 4096},
-        {"gpu_memory_utilization": 0.3},
-        {"max_num_seqs": 2},
-        {"kv_cache_dtype": "fp8"},
-        {"served_model_name": "mine"},
+        {"max_model_len": 4096, "gpu_memory_utilization": 0.3, "max_num_seqs": 2},
+        {"kv_cache_dtype": "fp8", "served_model_name": "mine", "tensor_parallel": 1},
         {"quantization": "fp8"},
-        {"tensor_parallel": 1},
     ],
 )
 def test_what_is_taken_is_in_lock_fit_and_unit(overrides: dict[str, Any]) -> None:
     model = bound_model(**overrides)
     settings = Settings(name="spark", models={"qwen": model.data})
     (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
-    model_serving = serving(model.recipe, model.overrides(model.recipe))
+    pairs = list(itertools.pairwise(variant.engine_argv))
     for key, value in overrides.items():
-        (flag, *_) = model.recipe.engine.spellings(key)
-        at = variant.engine_argv.index(flag)
-        assert variant.engine_argv[at + 1] == str(value)
+        assert (model.recipe.engine.spellings(key)[0], str(value)) in pairs
     assert variant.served_model.served_name == model.served_name
-    assert variant.served_model.context == model_serving.context
+    context = serving(model.recipe, model.overrides(model.recipe)).context
+    assert variant.served_model.context == context
     # The lock asks for what the unit opens.
-    model_names = {
-        item.key for item in wanted_items([(settings, (model,))]) if item.section == "checkpoints"
-    }
-    assert model_names == {"org/model", "org/draft"}
+    items = wanted_items([(settings, (model,))])
+    names = {item.key for item in items if item.section == "checkpoints"}
+    assert names == {"org/model", "org/draft"}
     assert variant.engine_argv[2] == "org/model"
     # The guard is of the experts as they are loaded.
-    guard = variant.engine_argv[variant.engine_argv.index("--moe-backend") + 1]
-    assert guard == ("marlin" if "quantization" in overrides else "triton")
+    guard = "marlin" if "quantization" in overrides else "triton"
+    assert ("--moe-backend", guard) in pairs
 
 
 def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
@@ -267,45 +231,40 @@ def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
     (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
     assert variant.served_model.served_name == model.served_name == "org/model"
     # SGLang is given a folder, and would call the model by it.
-    assert ("--served-model-name", "org/model") in zip(
-        variant.engine_argv, variant.engine_argv[1:], strict=False
-    )
+    assert ("--served-model-name", "org/model") in itertools.pairwise(variant.engine_argv)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "text"),
+    ("text", "key", "value", "own"),
     [
-        ("speculative_config", {"method": "dflash", "model": "org/other"}, VLLM),
-        ("tokenizer", "org/other", VLLM),
-        ("hf_config_path", "org/other", VLLM),
-        ("mmproj_url", "https://hub.example/org/other.gguf", LLAMACPP),
-        ("lora", "org/other.gguf", LLAMACPP),
-        ("mmproj", "mmproj-org-other.gguf", LLAMACPP),
+        (VLLM, "speculative_config", OTHER_DRAFT, {**OTHER_DRAFT, "model": "org/draft"}),
+        (VLLM, "tokenizer", "org/other", "/data/mine"),
+        (VLLM, "hf_config_path", "org/other", "/data/mine"),
+        (LLAMACPP, "mmproj_url", "https://hub.example/org/other.gguf", "/data/mine"),
+        (LLAMACPP, "lora", "org/other.gguf", "/data/mine"),
+        (LLAMACPP, "mmproj", "mmproj-org-other.gguf", "/data/mine"),
     ],
 )
 def test_an_override_that_names_what_nobody_fetches_stops_the_deploy(
-    key: str, value: Any, text: str
+    text: str, key: str, value: Any, own: Any
 ) -> None:
-    whole_catalogue = catalogue.load()
-    for wrong, is_refused in ((value, True), ("/data/mine", False)):
-        if isinstance(value, dict) and not is_refused:
-            wrong = {**value, "model": "org/draft"}
-        model = bound_model(text, **{key: wrong})
-        findings = check(model.recipe, whole_catalogue, overrides=model.overrides(model.recipe))
-        stops = [finding for finding in findings if finding.code == "not-fetched"]
-        assert bool(stops) is is_refused
-        assert all(finding.severity == "error" and "other" in finding.message for finding in stops)
+    def stops(name: Any) -> list[Finding]:
+        model = bound_model(text, **{key: name})
+        findings = check(model.recipe, CATALOGUE, overrides=model.overrides(model.recipe))
+        return [finding for finding in findings if finding.code == "not-fetched"]
+
+    assert stops(own) == []
+    assert stops(value)
+    assert all(stop.severity == "error" and "other" in stop.message for stop in stops(value))
 
 
 @pytest.mark.parametrize("share", [1.5, 0, -0.2])
 def test_a_share_that_is_none_is_named_where_the_inventory_has_it(share: float) -> None:
-    with pytest.raises(InventoryError) as refusal:
-        bound_model(gpu_memory_utilization=share)
-    assert "models.qwen.overrides.gpu_memory_utilization" in str(refusal.value)
+    summary, _ = refusal(VLLM, "gpu_memory_utilization", share)
+    assert summary == " must be a share of the memory"
 
 
 @pytest.mark.parametrize("text", [VLLM, SGLANG, LLAMACPP])
 def test_a_context_of_no_token_is_refused(text: str) -> None:
-    with pytest.raises(InventoryError, match=r"models\.qwen\.overrides\.max_model_len"):
-        bound_model(text, max_model_len=0)
+    assert refusal(text, "max_model_len", 0)[0] == " must be a number of tokens"
     bound_model(text, max_model_len=65536)

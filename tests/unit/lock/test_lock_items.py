@@ -57,15 +57,19 @@ Host = tuple[Settings, tuple[BoundModel, ...]]
 
 def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **keys: object) -> Host:
     texts = {"container": CONTAINER, "fallback": FALLBACK, "venv": VENV} | (recipe_texts or {})
-    catalogue = {
-        stem: recipe_file.parse(text, Path(f"{stem}.yaml")) for stem, text in texts.items()
-    }
+    recipes = {name: recipe_file.parse(text, Path(f"{name}.yaml")) for name, text in texts.items()}
     models = {
         "big": ModelData(recipe="container", unit="big", fallback="fallback"),
         "small": ModelData(recipe="venv", unit="small"),
     }
     settings = Settings(name=name, **({"models": models, "tools": {"uv": "uv"}} | keys))  # type: ignore[arg-type]
-    return settings, bind(settings, catalogue, {})
+    return settings, bind(settings, recipes, {})
+
+
+def one_model(text: str, **keys: object) -> Host:
+    """A host with one model, of this recipe."""
+    models = {"big": ModelData(recipe="container", unit="big")}
+    return host(recipe_texts={"container": text}, models=models, **keys)
 
 
 def of(section: str, *hosts: Host) -> tuple[Item, ...]:
@@ -73,24 +77,17 @@ def of(section: str, *hosts: Host) -> tuple[Item, ...]:
 
 
 def test_everything_that_moves_is_found_and_each_thing_once() -> None:
-    first_host, two = host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))
-    assert set(wanted_items([first_host, two])) == {
+    requirements = ("torch==2.10.0+cu130", "torchvision", "transformers==5.4.0", "mistral_common")
+    of_fork = PythonItem(
+        "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
+    )
+    items = wanted_items([host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))])
+    expected_items = {
         PythonItem("uv", ("uv",), "aarch64", "3.12"),
-        PythonItem(
-            "engine",
-            (
-                *("torch==2.10.0+cu130", "torchvision", "transformers==5.4.0", "mistral_common"),
-                *TRIPLE,
-            ),
-            "aarch64",
-            "3.12",
-            agree=TRIPLE,
-            trees=(FORK,),
-            exclude_newer="fork",
+        replace(
+            of_fork, name="engine", requirements=(*requirements, *TRIPLE), agree=TRIPLE, build=False
         ),
-        PythonItem(
-            "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
-        ),
+        of_fork,
         FORK,
         PrecompiledItem(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
         ImageItem("ghcr.io/open-webui/open-webui:v0.12.4", "aarch64"),
@@ -100,7 +97,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
         CheckpointItem("org/draft", "main", formats=AUTO),
         CheckpointItem("org/base", "main", ("config.json",)),
     }
-    assert len(wanted_items([first_host, two])) == len(set(wanted_items([first_host, two])))
+    assert set(items) == expected_items and len(items) == len(expected_items)
 
 
 def test_a_draft_that_only_the_command_names_is_wanted_at_its_revision() -> None:
@@ -111,19 +108,18 @@ def test_a_draft_that_only_the_command_names_is_wanted_at_its_revision() -> None
 
 
 def test_without_a_venv_model_nothing_of_the_engine_is_wanted() -> None:
-    only_container = {"big": ModelData(recipe="container", unit="big")}
-    items = wanted_items([host(models=only_container)])
-    assert [item.key for item in items if item.section not in ("images", "checkpoints")] == ["uv"]
+    items = wanted_items([one_model(CONTAINER, webui=WebUi(enabled=False))])
+    # A disabled web UI needs no image.
+    keys = [item.key for item in items if item.section != "checkpoints"]
+    assert keys == ["uv", "registry.example/engine:nightly"]
 
 
 def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> None:
     for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
         assert of("precompiled", host(engine=engine)) == ()
-
-
-def test_a_disabled_web_ui_needs_no_image() -> None:
-    items = wanted_items([host(webui=WebUi(enabled=False))])
-    assert "ghcr.io/open-webui/open-webui:v0.12.4" not in [item.key for item in items]
+    # A fixed commit is wanted as it is.
+    at_commit = host(engine=VenvEngine(commit=COMMIT))
+    assert of("git", at_commit) == (replace(FORK, commit=COMMIT),)
 
 
 def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
@@ -135,15 +131,9 @@ def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
 
 def test_a_released_vllm_is_one_of_the_packages() -> None:
     engine = VenvEngine(release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
-    assert engine_sets(host(engine=engine)[0]) == (
-        PythonItem(
-            "engine",
-            ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE),
-            "aarch64",
-            "3.12",
-            agree=TRIPLE,
-        ),
-    )
+    requirements = ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE)
+    whole = PythonItem("engine", requirements, "aarch64", "3.12", agree=TRIPLE)
+    assert engine_sets(host(engine=engine)[0]) == (whole,)
 
 
 @pytest.mark.parametrize(
@@ -170,17 +160,19 @@ def test_transformers_is_of_the_index_or_one_commit_with_a_release_too() -> None
     assert whole.trees == (FORK,) and "transformers<5" in whole.requirements
 
 
-def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named() -> None:
-    days = [
-        engine_sets(host(engine=engine)[0])[0].exclude_newer
-        for engine in (
-            VenvEngine(),
-            VenvEngine(exclude_newer=None),
-            VenvEngine(release="vllm"),
-            VenvEngine(release="vllm", exclude_newer="2026-04-01"),
-        )
-    ]
-    assert days == ["fork", None, None, "2026-04-01"]
+@pytest.mark.parametrize(
+    ("engine", "day"),
+    [
+        (VenvEngine(), "fork"),
+        (VenvEngine(exclude_newer=None), None),
+        (VenvEngine(release="vllm"), None),
+        (VenvEngine(release="vllm", exclude_newer="2026-04-01"), "2026-04-01"),
+    ],
+)
+def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named(
+    engine: VenvEngine, day: str | None
+) -> None:
+    assert engine_sets(host(engine=engine)[0])[0].exclude_newer == day
 
 
 def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
@@ -188,13 +180,6 @@ def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
     assert tool_sets(settings) == (
         PythonItem("uv", ("uv",), "aarch64", "3.12"),
         PythonItem("tools", ("huggingface_hub", "uvicorn"), "aarch64", "3.12"),
-    )
-
-
-def test_a_fixed_commit_is_wanted_as_it_is() -> None:
-    engine = VenvEngine(commit=COMMIT)
-    assert of("git", host(engine=engine)) == (
-        GitItem("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
     )
 
 
@@ -223,26 +208,23 @@ def refusal(*hosts: Host) -> str:
     return str(error.value)
 
 
-def test_two_revisions_of_one_repository_are_refused() -> None:
+def test_one_thing_that_is_wanted_in_two_ways_is_refused() -> None:
     texts = {"fallback": FALLBACK + "model_revision: v2\n"}
     assert refusal(host(recipe_texts=texts)) == (
         "spark1: org/main is wanted at two revisions; found v1 and v2. "
         "Pin one revision in all recipes that name this repository."
     )
-
-
-def test_two_architectures_in_one_inventory_are_refused() -> None:
     settings, models = host("spark2")
     other_host = (replace(settings, expected=ExpectedMachine(architecture="x86_64")), models)
     assert refusal(host("spark1"), other_host) == (
         "spark2: uv is wanted in two ways; found architecture x86_64 here, architecture aarch64 "
         "on a host before it. Give both hosts the same, or put them into two inventories."
     )
-
-
-def test_two_branches_of_one_repository_are_refused() -> None:
     message = refusal(host("spark1"), host("spark2", engine=VenvEngine(branch="other")))
     assert "vllm.git is wanted in two ways; found branch other here" in message
+
+
+NO_COMMIT = "engine.transformers is no commit of a repository"
 
 
 @pytest.mark.parametrize(
@@ -251,14 +233,8 @@ def test_two_branches_of_one_repository_are_refused() -> None:
         (VenvEngine(torch="torch = 2"), "engine.torch is not a requirement; found 'torch = 2'"),
         (VenvEngine(flashinfer_version="0.6"), "engine.flashinfer_version is not a version"),
         (VenvEngine(commit="abc123"), "engine.commit is not a whole commit; found 'abc123'"),
-        (
-            VenvEngine(transformers=f"other @ git+https://example.com/t.git@{COMMIT}"),
-            "engine.transformers is no commit of a repository",
-        ),
-        (
-            VenvEngine(transformers=f"transformers @ https://example.com/t.zip@{COMMIT}"),
-            "engine.transformers is no commit of a repository",
-        ),
+        (VenvEngine(transformers=PINNED.replace("transformers @", "other @")), NO_COMMIT),
+        (VenvEngine(transformers=PINNED.replace("git+", "")), NO_COMMIT),
     ],
 )
 def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message: str) -> None:
@@ -279,11 +255,10 @@ def test_one_quantisation_of_a_gguf_repository_is_wanted_with_what_sees_and_must
     more: str, files: tuple[str, ...]
 ) -> None:
     text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}\n"
-    data = {"big": ModelData(recipe="container", unit="big")}
-    named_host = host(recipe_texts={"container": text % ":Q4_K_M" + more}, models=data)
-    assert of("checkpoints", named_host) == (CheckpointItem("org/gguf", "main", files),)
-    whole = host(recipe_texts={"container": text % "" + more}, models=data)
-    assert "llama.cpp serves one GGUF model of a repository" in refusal(whole)
+    named_items = of("checkpoints", one_model(text % ":Q4_K_M" + more))
+    assert named_items == (CheckpointItem("org/gguf", "main", files),)
+    message = refusal(one_model(text % "" + more))
+    assert "llama.cpp serves one GGUF model of a repository" in message
 
 
 @pytest.mark.parametrize(
@@ -303,12 +278,10 @@ def test_each_engines_loader_decides_in_which_format_weights_are_wanted(
     engine: str, flag: str, repository: str, formats: tuple[str, ...]
 ) -> None:
     text = f"model: {repository}\ncontainer: a/b:1\ncommand: {engine} {{model}} {flag} --port 1"
-    data = {"big": ModelData(recipe="container", unit="big")}
-    wanted_items = of("checkpoints", host(recipe_texts={"container": text}, models=data))
-    assert wanted_items == (CheckpointItem(repository, "main", formats=formats),)
+    items = of("checkpoints", one_model(text))
+    assert items == (CheckpointItem(repository, "main", formats=formats),)
 
 
 def test_gguf_files_are_refused_for_an_engine_that_serves_none() -> None:
-    texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
-    data = {"big": ModelData(recipe="container", unit="big")}
-    assert "container.yaml: vLLM serves no GGUF" in refusal(host(recipe_texts=texts, models=data))
+    text = "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"
+    assert "container.yaml: vLLM serves no GGUF" in refusal(one_model(text))

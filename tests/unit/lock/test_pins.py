@@ -8,28 +8,12 @@ from typing import Any
 
 import pytest
 from a_spark import wheel
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Settings, Sources
-from lockstep.lock.lockfile import (
-    deployed_path,
-    deployed_with,
-    load,
-    previous_path,
-    record_deployed,
-    record_silent_images,
-    save,
-)
-from lockstep.lock.moving import (
-    CheckpointItem,
-    GitItem,
-    ImageItem,
-    Item,
-    PrecompiledItem,
-    PythonItem,
-)
+from lockstep.lock import lockfile
+from lockstep.lock.lockfile import deployed_path, load, previous_path, record_deployed, save
+from lockstep.lock.moving import CheckpointItem, GitItem, ImageItem, PrecompiledItem, PythonItem
 from lockstep.lock.packages import mirror_url, tool_requirements
 from lockstep.lock.pins import (
     CheckpointPin,
@@ -51,31 +35,30 @@ URL = "https://example.com/vllm.git"
 UPSTREAM = "https://example.com/upstream.git"
 WHEEL = f"{COMMIT}/vllm-0.19.1.dev5+g012345678.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 
+COMMON = replace(wheel("mistral-common", "1.13.1"), sha256="ef" * 32, size=10)
+NUMPY = WheelPin("numpy", "2.0", "numpy-2.0-cp312-cp312-linux_aarch64.whl", "ab" * 32)
+PYTHON = PythonItem("tools", ("mistral_common",), "aarch64", "3.12")
+GIT = GitItem(URL, "main")
+TREE = PythonItem("engine", ("torch==2.10.0+cu130", "torchvision"), "aarch64", "3.12", trees=(GIT,))
+COMPILED = PrecompiledItem(GIT, UPSTREAM, "aarch64", "cu130")
+IMAGE = ImageItem("ghcr.io/a/b:main", "aarch64")
+MODEL = CheckpointItem("org/name", "main")
+BORROWED = CheckpointItem("org/base", "v1", ("config.json",))
+
+
+def python_pin(item: PythonItem, *wheels: WheelPin, **more: Any) -> PythonPin:
+    return PythonPin(item.requirements, "aarch64", "3.12", wheels, resolved="2026-11-21", **more)
+
+
+FILES = (FilePin("a.bin", 10, "cd" * 32), FilePin("b/empty", 0, None, COMMIT))
 PINS = Pins(
     python={
-        "tools": PythonPin(
-            ("mistral_common",),
-            "aarch64",
-            "3.12",
-            (
-                WheelPin(
-                    "mistral-common",
-                    "1.13.1",
-                    "mistral_common-1.13.1-py3-none-any.whl",
-                    "ef" * 32,
-                    10,
-                ),
-                WheelPin("numpy", "2.0", "numpy-2.0-cp312-cp312-linux_aarch64.whl", "ab" * 32),
-            ),
-            resolved="2026-11-21",
-        ),
-        "engine": PythonPin(
-            ("torch==2.10.0+cu130", "torchvision"),
-            "aarch64",
-            "3.12",
-            (wheel("torch", "2.10.0+cu130"), wheel("torchvision", "0.25.0+cu130")),
-            {URL: NUMBER_LIKE},
-            "2026-11-21",
+        "tools": python_pin(PYTHON, COMMON, NUMPY),
+        "engine": python_pin(
+            TREE,
+            wheel("torch", "2.10.0+cu130"),
+            wheel("torchvision", "0.25.0+cu130"),
+            trees={URL: NUMBER_LIKE},
         ),
     },
     git={URL: GitPin("main", NUMBER_LIKE, "2026-11-21")},
@@ -86,61 +69,13 @@ PINS = Pins(
     },
     images={"ghcr.io/a/b:main": ImagePin(DIGEST, "aarch64", 12, "2026-11-21")},
     checkpoints={
-        "org/name": CheckpointPin(
-            "main",
-            COMMIT,
-            (FilePin("a.bin", 10, "cd" * 32), FilePin("b/empty", 0, None, COMMIT)),
-            resolved="2026-11-21",
-        ),
+        "org/name": CheckpointPin("main", COMMIT, FILES, resolved="2026-11-21"),
         "org/base": CheckpointPin("v1", COMMIT, (FilePin("config.json", 2),), partial=True),
     },
 )
 
-TORCH, VISION = PINS.python["engine"].packages
-TEXT = f"""\
-# What every branch, tag, range and revision stands for. Every host gets exactly this.
-# Written by `lockstep update [NAME]`, which moves all of it or one thing, and by a deploy for what
-# has no entry yet. Keep it under version control.
-version: 1
-python:
-  engine:
-    asked: [torch==2.10.0+cu130, torchvision]
-    architecture: aarch64
-    python: '3.12'
-    packages:
-    - {{name: torch, version: 2.10.0+cu130, file: {TORCH.file}, sha256: {TORCH.sha256}, size: 1000}}
-    - {{name: torchvision, version: 0.25.0+cu130, file: {VISION.file}, sha256: {VISION.sha256}, size: 1000}}
-    trees: {{'https://example.com/vllm.git': '{NUMBER_LIKE}'}}
-    resolved: '2026-11-21'
-  tools:
-    asked: [mistral_common]
-    architecture: aarch64
-    python: '3.12'
-    packages:
-    - {{name: mistral-common, version: 1.13.1, file: mistral_common-1.13.1-py3-none-any.whl, sha256: {"ef" * 32}, size: 10}}
-    - {{name: numpy, version: '2.0', file: numpy-2.0-cp312-cp312-linux_aarch64.whl, sha256: {"ab" * 32}}}
-    resolved: '2026-11-21'
-git:
-  https://example.com/vllm.git: {{branch: main, commit: '{NUMBER_LIKE}', resolved: '2026-11-21'}}
-precompiled:
-  https://example.com/vllm.git: {{tree: '{NUMBER_LIKE}', upstream: 'https://example.com/upstream.git', commit: 0123456789abcdef0123456789abcdef01234567, architecture: aarch64, variant: cu130, path: {WHEEL}, sha256: {"cd" * 32}, size: 9, resolved: '2026-11-21'}}
-images:
-  ghcr.io/a/b:main: {{digest: '{DIGEST}', architecture: aarch64, size: 12, resolved: '2026-11-21'}}
-checkpoints:
-  org/base:
-    asked: v1
-    commit: 0123456789abcdef0123456789abcdef01234567
-    files:
-    - {{path: config.json, size: 2}}
-    partial: true
-  org/name:
-    asked: main
-    commit: 0123456789abcdef0123456789abcdef01234567
-    files:
-    - {{path: a.bin, size: 10, sha256: {"cd" * 32}}}
-    - {{path: b/empty, size: 0, blob: 0123456789abcdef0123456789abcdef01234567}}
-    resolved: '2026-11-21'
-"""  # noqa: E501
+#: The lock file of these, as it is written.
+TEXT = Path(__file__).with_name("written.lock.yaml").read_text()
 
 
 def test_the_record_is_written_sorted_and_read_back_the_same(tmp_path: Path) -> None:
@@ -148,36 +83,19 @@ def test_the_record_is_written_sorted_and_read_back_the_same(tmp_path: Path) -> 
     save(path, PINS)
     assert path.read_text() == TEXT
     assert load(path) == PINS
+    # Any name survives the file.
+    names = ("a: b", "# c", "null", "1e5", "ü", "- d", "'", '"', "{e}", "~", "&f", "*g", "!h")
+    odd_pins = Pins(git={name: GitPin(name, COMMIT) for name in names})
+    save(path, odd_pins)
+    assert load(path) == odd_pins
 
 
-@settings(max_examples=30)
-@given(
-    st.dictionaries(
-        st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),
-        st.builds(
-            GitPin,
-            branch=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),
-            commit=st.text("0123456789abcdef", min_size=40, max_size=40),
-        ),
-    )
-)
-def test_any_name_survives_the_file(
-    tmp_path_factory: pytest.TempPathFactory, git: dict[str, GitPin]
-) -> None:
-    path = tmp_path_factory.mktemp("pins") / "lab.lock.yaml"
-    save(path, Pins(git=git))
-    assert load(path) == Pins(git=git)
-
-
-def test_an_absent_record_and_a_section_without_entries_are_empty(tmp_path: Path) -> None:
+def test_a_record_may_be_absent_or_lack_entries(tmp_path: Path) -> None:
     path = tmp_path / "lab.lock.yaml"
     assert load(path) == Pins()
     path.write_text("version: 1\npython:\ngit: {}\n")
     assert load(path) == Pins()
-
-
-def test_a_lock_with_versions_of_debian_packages_is_read_without_them(tmp_path: Path) -> None:
-    path = tmp_path / "lab.lock.yaml"
+    # What an earlier lock says of Debian's packages is left out.
     path.write_text(TEXT + "apt:\n  aarch64:\n    packages:\n    - {name: jq, version: 1.7.1-3}\n")
     assert load(path) == PINS
     save(path, load(path))
@@ -186,9 +104,8 @@ def test_a_lock_with_versions_of_debian_packages_is_read_without_them(tmp_path: 
 
 def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
     line = f"{{name: {name}, version: '2.0', file: {file}, sha256: {sha256}}}"
-    return (
-        f"python:\n  uv: {{asked: [uv], architecture: aarch64, python: '3.12', packages: [{line}]}}"
-    )
+    environment = f"asked: [uv], architecture: aarch64, python: '3.12', packages: [{line}]"
+    return f"python:\n  uv: {{{environment}}}"
 
 
 def compiled_line(**changes: str) -> str:
@@ -214,34 +131,23 @@ TORCH_WHEEL = "torch-2.0-py3-none-any.whl"
     [
         ("gti: {}", "unknown key 'gti'. Did you mean 'git'? Allowed: checkpoints, git,"),
         (f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}", "unknown key 'comit' in git.u."),
-        ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
         ("git:\n  u: {branch: b, commit: abc}", ":3: git.u.commit is not a commit; found 'abc'"),
         (f"git:\n  u: {{branch: b, commit: {NUMBER_LIKE}}}", "git.u.commit must be text; found"),
         (image_line("abc"), "images.i.digest is not a digest; found 'abc'; allowed: sha256: and"),
         (image_line(f"'{DIGEST}'", "many"), "images.i.size must be a whole number; found 'many'"),
-        (
-            wheel_line(TORCH_WHEEL, "torchvision"),
-            ":3: python.uv.packages.torchvision has the file of another package or version",
-        ),
+        (wheel_line(TORCH_WHEEL, "torchvision"), "torchvision has the file of another package or"),
         (wheel_line("torch-2.0.tar.gz"), "python.uv.packages.torch.file is not the name of"),
         (wheel_line(TORCH_WHEEL, sha256="ab"), "python.uv.packages.torch.sha256 is not a hash"),
-        (
-            "python:\n  uv: {asked: uv, architecture: aarch64, python: '3.12', packages: []}",
-            "python.uv.asked must be a list; found 'uv'",
-        ),
+        ("python:\n  uv: {asked: uv}", "python.uv.asked must be a list; found 'uv'"),
         (compiled_line(path=f"../{WHEEL}"), ":3: precompiled.u.path leaves its place"),
         (compiled_line(sha256="ab"), "precompiled.u.sha256 is not a hash; found 'ab'"),
         (compiled_line(path="a/b.zip"), "precompiled.u.path is not the name of a wheel"),
         (compiled_line(commit="main"), "precompiled.u.commit is not a commit; found 'main'"),
         (model_line("{path: ../x, size: 1}"), "checkpoints.m.files['../x'].path leaves its place"),
-        (
-            model_line("{path: x, size: 1, sha256: ab}"),
-            "checkpoints.m.files.x.sha256 is not a hash",
-        ),
+        (model_line("{path: x, size: 1, sha256: ab}"), "m.files.x.sha256 is not a hash"),
         ("git:\n  a: {branch: b\n", "the file is not valid YAML"),
         ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 2)"),
         ("- a\n", "the file must hold one YAML mapping"),
-        ("git: 7\n", "git must be a mapping; found 7"),
     ],
 )
 def test_a_damaged_record_is_refused_by_file_and_key(
@@ -272,37 +178,21 @@ def test_a_lock_of_before_says_so_and_how_to_keep_or_renew_it(tmp_path: Path) ->
 def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     folder = tmp_path / "lab.lock.yaml"
     folder.mkdir()
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(ResolveError, match="the lock cannot be written"):
         save(folder, PINS)
-    assert "the lock cannot be written" in str(error.value)
     assert list(tmp_path.iterdir()) == [folder]
-
-
-PYTHON = PythonItem("tools", ("mistral_common",), "aarch64", "3.12")
-TREE = PythonItem(
-    "engine",
-    ("torch==2.10.0+cu130", "torchvision"),
-    "aarch64",
-    "3.12",
-    trees=(GitItem(URL, "main"),),
-)
-GIT = GitItem(URL, "main")
-COMPILED = PrecompiledItem(GIT, UPSTREAM, "aarch64", "cu130")
-IMAGE = ImageItem("ghcr.io/a/b:main", "aarch64")
-MODEL = CheckpointItem("org/name", "main")
-BORROWED = CheckpointItem("org/base", "v1", ("config.json",))
 
 
 def test_what_the_record_holds_is_not_missing() -> None:
     commits = replace(GIT, commit=NUMBER_LIKE), replace(COMPILED, commit=COMMIT)
-    every = (PYTHON, TREE, GIT, COMPILED, *commits, IMAGE, MODEL, BORROWED)
+    borrower = replace(MODEL, files=("a.bin",))
+    every = (PYTHON, TREE, GIT, COMPILED, *commits, IMAGE, MODEL, BORROWED, borrower)
     assert missing(every, PINS) == []
 
 
 @pytest.mark.parametrize(
     "wanted_item",
     [
-        replace(PYTHON, requirements=("mistral_common>=2",)),
         replace(PYTHON, python="3.13"),
         replace(PYTHON, architecture="x86_64"),
         replace(TREE, requirements=("torch==2.11.0+cu130", "torchvision")),
@@ -325,41 +215,27 @@ def test_what_the_record_holds_is_not_missing() -> None:
         replace(BORROWED, files=()),
     ],
 )
-def test_what_is_asked_for_differently_is_missing(wanted_item: Item) -> None:
+def test_what_is_asked_for_differently_is_missing(wanted_item: Any) -> None:
     assert missing([wanted_item], PINS) == [wanted_item]
 
 
 @pytest.mark.parametrize(("quant", "is_known"), [("Q4_K_M", True), ("Q8_0", False)])
 def test_a_quantisation_has_to_be_asked_for_once(quant: str, is_known: bool) -> None:
     pin = CheckpointPin("main", COMMIT, (FilePin("m-Q4_K_M.gguf", 1, "cd" * 32),), partial=True)
-    wanted_items = [CheckpointItem("org/m", "main", (f":{quant}",))]
-    assert (not missing(wanted_items, Pins(checkpoints={"org/m": pin}))) is is_known
+    item = CheckpointItem("org/m", "main", (f":{quant}",))
+    assert missing([item], Pins(checkpoints={"org/m": pin})) == [item] * (not is_known)
 
 
-def test_a_borrower_is_served_by_a_whole_repository() -> None:
-    assert not missing([replace(MODEL, files=("a.bin",))], PINS)
-
-
-def test_the_deploy_reads_exact_versions_by_distribution() -> None:
+def test_the_deploy_reads_exact_versions_of_its_own_environment_alone() -> None:
     data = Settings("s", {}, tools={"common": "mistral_common"})
     assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}
-
-
-def test_an_environment_resolved_for_something_else_is_not_used() -> None:
-    data = Settings("s", {}, python="3.13", tools={"common": "mistral_common"})
     with pytest.raises(ResolveError, match=r"aarch64, Python 3[.]13: the environment tools is not"):
-        tool_requirements(data, PINS)
+        tool_requirements(replace(data, python="3.13"), PINS)
 
 
 def test_of_two_records_the_later_wins() -> None:
     later = Pins(git={URL: GitPin("main", COMMIT)})
-    pins = PINS | later
-    assert pins.git == later.git
-    assert (pins.python, pins.images, pins.checkpoints) == (
-        PINS.python,
-        PINS.images,
-        PINS.checkpoints,
-    )
+    assert PINS | later == replace(PINS, git=later.git)
 
 
 @pytest.mark.parametrize(
@@ -371,38 +247,34 @@ def test_of_two_records_the_later_wins() -> None:
     ],
 )
 def test_a_git_address_is_mirrored_by_its_longest_prefix(url: str, address: str) -> None:
-    sources = Sources(
-        git={"https://github.com/": "ssh://mirror/", "https://github.com/a/": "git://10.0.0.1/"}
-    )
-    assert mirror_url(url, sources) == address
+    git = {"https://github.com/": "ssh://mirror/", "https://github.com/a/": "git://10.0.0.1/"}
+    assert mirror_url(url, Sources(git=git)) == address
 
 
 @pytest.mark.parametrize("text", ["git: {}\n", "version: 2\ngit: {}\n"])
 def test_another_format_is_refused_with_its_number(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lab.lock.yaml"
     path.write_text(text)
-    with pytest.raises(InventoryError, match="the lock has another format; found") as error:
+    message = "the lock has another format; found .*allowed: version 1"
+    with pytest.raises(InventoryError, match=message):
         load(path)
-    assert "allowed: version 1" in str(error.value)
 
 
 def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "lab.lock.yaml"
-    (name, pin), *_ = PINS.images.items()
+    ((name, pin),) = PINS.images.items()
     save(path, PINS)
-    text = path.read_text()
-    record_silent_images(path, PINS, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
-    assert path.read_text() == text
-    record_silent_images(path, PINS, {pin.digest: "no libcuda.so.1"})
-    pins = load(path)
-    assert load(path).images[name].unanswered == "no libcuda.so.1"
+    reasons = {"sha256:" + 64 * "9": "of another host", pin.digest: ""}
+    lockfile.record_silent_images(path, PINS, reasons)
+    assert path.read_text() == TEXT
     # One host alone says nothing of what the others have.
-    record_silent_images(path, pins, {})
-    assert load(path).images[name].unanswered == "no libcuda.so.1"
+    for reasons in ({pin.digest: "no libcuda.so.1"}, {}):
+        lockfile.record_silent_images(path, load(path), reasons)
+        assert load(path).images[name].unanswered == "no libcuda.so.1"
     # For a rollback it is the same lock.
     assert load(path) == PINS
-    record_silent_images(path, pins, {pin.digest: ""})
-    assert path.read_text() == text
+    lockfile.record_silent_images(path, load(path), {pin.digest: ""})
+    assert path.read_text() == TEXT
 
 
 def test_what_a_lock_was_deployed_with_is_kept_beside_it(tmp_path: Path) -> None:
@@ -417,21 +289,14 @@ def test_what_a_lock_was_deployed_with_is_kept_beside_it(tmp_path: Path) -> None
     assert not previous_path(path).exists()
     record_deployed(path, PINS, of("b"))
     assert load(previous_path(path)) == load(deployed_path(path)) == PINS
-    assert deployed_with(previous_path(path)) == of("a", operators="anna")
-    assert deployed_with(deployed_path(path)) == of("b")
+    assert lockfile.deployed_with(previous_path(path)) == of("a", operators="anna")
+    assert lockfile.deployed_with(deployed_path(path)) == of("b")
     # It counts with the lock that it was written for alone.
     save(deployed_path(path), Pins())
-    assert deployed_with(deployed_path(path)) == {}
-
-
-def test_the_lock_before_the_last_deployed_one_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "lab.lock.yaml"
-    older, newer = Pins(), PINS
-    for pins in (older, older, newer, newer):
+    assert lockfile.deployed_with(deployed_path(path)) == {}
+    # The lock before the last deployed one is kept, however often that is deployed.
+    for pins in (Pins(), PINS, PINS):
         record_deployed(path, pins)
-    assert load(deployed_path(path)) == newer
-    assert load(previous_path(path)) == older
-    assert [file.name for file in sorted(tmp_path.iterdir())] == [
-        "lab.lock.deployed.yaml",
-        "lab.lock.previous.yaml",
-    ]
+    assert (load(deployed_path(path)), load(previous_path(path))) == (PINS, Pins())
+    names = ["lab.lock.deployed.yaml", "lab.lock.previous.yaml"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == names

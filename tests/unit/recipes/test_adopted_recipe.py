@@ -13,16 +13,10 @@ from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import parse
 
 
-def foreign_engine(argv: str, engine: str = "vllm", **fields: Any) -> dict[str, Any]:
-    engine_facts = {
-        "name": "My_LLM.service",
-        "kind": "unit",
-        "engine": engine,
-        "argv": argv.split(),
-    }
-    engine_facts |= {"environment": {}, "withheld": [], "image": "", "running": True}
-    engine_facts["mounts"] = {}
-    return {**engine_facts, **fields}
+def foreign_engine(argv: str, engine: str = "vllm", **more: Any) -> dict[str, Any]:
+    name = {"name": "My_LLM.service", "kind": "unit", "engine": engine, "argv": argv.split()}
+    settings = {"environment": {}, "withheld": [], "image": "", "running": True, "mounts": {}}
+    return {**name, **settings, **more}
 
 
 @pytest.mark.parametrize(
@@ -46,36 +40,32 @@ def test_the_recipe_starts_the_same(engine: str, argv: str, model: str) -> None:
 
 
 def test_json_stays_one_word_and_names_are_plain() -> None:
-    engine_facts = foreign_engine("vllm serve org/M --speculative-config", withheld=["HF_TOKEN"])
+    hub = {"HF_HOME": "/home/me/.cache/huggingface"}
+    engine_facts = foreign_engine(
+        "vllm serve org/M --speculative-config", withheld=["HF_TOKEN"], environment=hub
+    )
     engine_facts["argv"].append('{"method": "mtp"}')
     text = adopted_recipe.recipe(engine_facts, "spark1")
     assert '{"method": "mtp"}' in serve_command(parse(text, Path("my-llm.yaml")))
     assert "HF_TOKEN" in text and "unit My_LLM.service on spark1, running" in text
-    assert (
-        adopted_recipe.model(engine_facts)
-        == '"my-llm": {"recipe": "my-llm", "unit": "my-llm-lockstep"},'
-    )
+    # Where its weights lie is not taken over.
+    assert "HF_HOME" not in text and "env:" not in text
+    line = '"my-llm": {"recipe": "my-llm", "unit": "my-llm-lockstep"},'
+    assert adopted_recipe.model(engine_facts) == line
 
 
 def test_paths_of_a_container_become_those_of_the_host() -> None:
-    mounts = {"/models": "/srv/llm", "/models/cache": "/var/cache/llm"}
     engine_facts = foreign_engine(
-        "vllm serve /models/a --download-dir=/models/cache/x --served-model-name /mod"
+        "vllm serve /models/a --download-dir=/models/cache/x --served-model-name /mod",
+        mounts={"/models": "/srv/llm", "/models/cache": "/var/cache/llm"},
+        image="x/y:1",
+        environment={"CACHE": "/models/cache"},
     )
-    engine_facts |= {"mounts": mounts, "image": "x/y:1", "environment": {"CACHE": "/models/cache"}}
     text = adopted_recipe.recipe(engine_facts, "spark1")
     item = parse(text, Path("my-llm.yaml"))
     assert item.model == "/srv/llm/a" and environment(item)["CACHE"] == "/var/cache/llm"
     assert "--download-dir=/var/cache/llm/x" in text and "/mod" in text.split()
     assert "/srv/llm at /models" in text
-
-
-def test_where_its_weights_lie_is_not_taken_over() -> None:
-    engine_facts = foreign_engine(
-        "vllm serve org/M", environment={"HF_HOME": "/home/me/.cache/huggingface"}
-    )
-    text = adopted_recipe.recipe(engine_facts, "spark1")
-    assert "HF_HOME" not in text and "env:" not in text
 
 
 def test_without_a_model_there_is_no_recipe() -> None:

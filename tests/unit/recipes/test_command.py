@@ -65,7 +65,6 @@ def test_the_fallback_is_the_default_without_eagle() -> None:
 @pytest.mark.parametrize(
     ("body", "overrides", "times"),
     [
-        ("command: sglang serve --model-path {model}", {}, 1),
         ("command: sglang serve --model-path {model} --sleep-on-idle --port 1", {}, 1),
         ("runtime: sglang\ndefaults: {sleep_on_idle: true}", {}, 1),
         ("runtime: sglang\ndefaults: {sleep_on_idle: false}", {}, 0),
@@ -80,20 +79,27 @@ def test_sglang_sleeps_on_idle_unless_it_is_told_not_to(
 
 
 def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
-    recipe = recipe_of(
-        "defaults: {port: 1}\ncommand: vllm serve {model} --port {port} --host 0.0.0.0 -tp 1"
+    command = "defaults: {port: 1}\ncommand: vllm serve {model} --port {port} --host 0.0.0.0 -tp 1"
+    ranks = {"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1}
+    expected = (
+        "vllm serve org/model --port 2 --host 127.0.0.1 --tensor-parallel-size 2 --node-rank 1"
     )
-    assert line(
-        recipe, overrides={"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1}
-    ) == ("vllm serve org/model --port 2 --host 127.0.0.1 --tensor-parallel-size 2 --node-rank 1")
+    assert line(recipe_of(command), overrides=ranks) == expected
+    # Of a flag given twice the last one counts.
+    recipe = recipe_of("command: vllm serve {model} --port 1 --host a --port 2")
+    assert line(recipe, overrides={"port": 3}) == "vllm serve org/model --port 1 --host a --port 3"
+
+
+def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
+    recipe = recipe_of("command: vllm serve --port 1 {model}")
+    assert line(recipe, overrides={"port": 2}) == "vllm serve org/model --port 2"
 
 
 def test_a_local_model_keeps_its_name_in_the_api() -> None:
     recipe = recipe_of("model_revision: abc\ncommand: vllm serve {model} --port 1")
     assert line(recipe) == "vllm serve org/model --port 1 --revision abc"
-    assert line(recipe, overrides={"model": "/data/m"}) == (
-        "vllm serve /data/m --port 1 --served-model-name org/model"
-    )
+    local = "vllm serve /data/m --port 1 --served-model-name org/model"
+    assert line(recipe, overrides={"model": "/data/m"}) == local
 
 
 def test_a_local_draft_reaches_both_engines() -> None:
@@ -146,11 +152,6 @@ def test_placeholders_are_iterative_and_json_braces_stay() -> None:
     )
 
 
-def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
-    recipe = recipe_of("command: vllm serve --port 1 {model}")
-    assert line(recipe, overrides={"port": 2}) == "vllm serve org/model --port 2"
-
-
 @pytest.mark.parametrize(
     ("body", "part"),
     [
@@ -170,8 +171,7 @@ def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
 def test_commands_that_cannot_run_without_a_shell_are_refused(body: str, part: str) -> None:
     with pytest.raises(RecipeError) as error:
         serve_command(recipe_of(body))
-    assert part in str(error.value)
-    assert "some.yaml" in str(error.value)
+    assert part in str(error.value) and "some.yaml" in str(error.value)
 
 
 def test_a_broken_speculative_config_is_named_when_the_draft_is_replaced() -> None:
@@ -234,11 +234,8 @@ def test_variables_that_stand_for_flags_are_flags_and_a_written_one_wins(command
     full_command = serve_command(recipe, overrides={"max_num_seqs": 2})
     own = ("-c", "9") if command else ("--ctx-size", "4096")
     assert set(itertools.pairwise(full_command)) >= {own, ("--port", "8"), ("--parallel", "2")}
-    assert (
-        "--embeddings" in full_command
-        and "--reranking" not in full_command
-        and full_command.count("--port") == 1
-    )
+    assert "--embeddings" in full_command and "--reranking" not in full_command
+    assert full_command.count("--port") == 1
     assert environment(recipe) == {"LLAMA_ARG_JINJA": "1"}
 
 
@@ -252,8 +249,3 @@ def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() ->
         *("--gpus", "all", "--network", "host", "--ipc", "host", "--shm-size", "16gb"),
         *("--entrypoint", "", "--ulimit", "memlock=-1"),
     )
-
-
-def test_of_a_flag_given_twice_the_last_one_counts_and_is_replaced() -> None:
-    recipe = recipe_of("command: vllm serve {model} --port 1 --host a --port 2")
-    assert line(recipe, overrides={"port": 3}) == "vllm serve org/model --port 1 --host a --port 3"

@@ -15,10 +15,8 @@ from lockstep.recipes.recipe_file import parse
 HEAD = 'recipe_version: "2"\nmodel: org/model\ncontainer: org/image:v1\n'
 VLLM = HEAD + "command: |\n  vllm serve {model} "
 SGLANG = HEAD + "runtime: sglang\ncommand: |\n  sglang serve --model-path {model} "
-LLAMACPP = (
-    HEAD.replace("org/model", "org/model:Q4_K_M")
-    + "runtime: llama-cpp\ncommand: |\n  llama-server -hf {model} "
-)
+LLAMACPP = HEAD.replace("/model", "/model:Q4") + "command: |\n  llama-server -hf {model} "
+PATH, OF_REVISION = "--speculative-draft-model-path", Draft("org/d", "4")
 STATED = "\nlockstep:\n  draft: {model: org/other, licence: MIT}\n"
 
 
@@ -26,16 +24,10 @@ STATED = "\nlockstep:\n  draft: {model: org/other, licence: MIT}\n"
     ("text", "draft"),
     [
         (VLLM + """--speculative-config '{"method":"dflash","model":"org/d"}'""", Draft("org/d")),
-        (
-            VLLM + "--speculative-config.model org/d --speculative_config.revision 42d3b34",
-            Draft("org/d", "42d3b34"),
-        ),
-        (SGLANG + "--speculative-draft-model-path org/d", Draft("org/d")),
-        (
-            SGLANG + "--speculative-draft-model-path=org/d --speculative-draft-model-revision v2",
-            Draft("org/d", "v2"),
-        ),
-        (SGLANG + "--speculative-draft-model-path org/d" + STATED, Draft("org/other", None, "MIT")),
+        (VLLM + "--speculative-config.model org/d --speculative_config.revision 4", OF_REVISION),
+        (SGLANG + f"{PATH} org/d", Draft("org/d")),
+        (SGLANG + f"{PATH}=org/d --speculative-draft-model-revision 4", OF_REVISION),
+        (SGLANG + f"{PATH} org/d{STATED}", Draft("org/other", None, "MIT")),
         # On the host already, the model's own head, and no repository.
         (VLLM + """--speculative-config '{"model":"/data/d"}'""", None),
         (VLLM + """--speculative-config '{"method":"mtp","model":"org/model"}'""", None),
@@ -58,7 +50,7 @@ def test_draft(text: str, draft: Draft | None) -> None:
         (VLLM + """--speculative-config '{"method":"dflash","model":"org/d"}'""", False),
         (LLAMACPP + "--model-draft org/d.gguf", True),
         # Another one is stated than the engine would open.
-        (SGLANG + "--speculative-draft-model-path org/d" + STATED, True),
+        (SGLANG + f"{PATH} org/d{STATED}", True),
     ],
 )
 def test_a_draft_of_the_command_is_fetched_or_refused(text: str, is_refused: bool) -> None:

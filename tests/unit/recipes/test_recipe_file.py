@@ -46,7 +46,6 @@ def test_a_minimal_recipe_gets_the_formats_defaults() -> None:
     ("lines", "runtime"),
     [
         ("command: vllm serve {model}", "vllm-distributed"),
-        ("command: sglang serve --model-path {model}", "sglang"),
         ("command: python3 -m sglang.launch_server --model-path {model}", "sglang"),
         ("command: llama-server -hf {model}", "llama-cpp"),
         ("command: trtllm-serve {model}", "trtllm"),
@@ -69,7 +68,6 @@ def test_the_runtime_is_guessed_as_sparkrun_guesses_it(lines: str, runtime: str)
         ("mode: solo", (1, 1)),
         ("solo_only: true", (1, 1)),
         ("cluster_only: true", (2, None)),
-        ("mode: cluster", (2, None)),
         ('min_nodes: "4"', (4, None)),
     ],
 )
@@ -80,30 +78,20 @@ def test_deprecated_spellings_of_the_node_count_still_count(
     assert (recipe.min_nodes, recipe.max_nodes) == nodes
 
 
-def test_unknown_top_level_keys_are_no_faults() -> None:
-    recipe = read(MINIMAL + "build_args: [--tf5]\nmods: [mods/fix]\nour_note: 1\n")
+def test_unknown_keys_are_no_faults_and_values_of_the_environment_become_text() -> None:
+    recipe = read(
+        f"{MINIMAL}build_args: [--tf5]\nmods: [mods/fix]\nour_note: 1\n"
+        'env: {A: 1, B: "1", C: 12.1a}\n'
+    )
     assert recipe.hooks == ("mods",)
-
-
-def test_environment_values_become_text() -> None:
-    assert read(MINIMAL + 'env: {A: 1, B: "1", C: 12.1a}\n').env == {
-        "A": "1",
-        "B": "1",
-        "C": "12.1a",
-    }
+    assert recipe.env == {"A": "1", "B": "1", "C": "12.1a"}
 
 
 def test_the_lockstep_block_is_typed() -> None:
     block = read(
-        MINIMAL
-        + """
-lockstep:
-  engine: vllm
-  draft: {model: z-lab/D, revision: abc}
-  borrow: [{model: base/m, files: [config.json]}]
-  memory: {value: 67, source: article 001, date: 2026-05-22, kind: quoted}
-  engine_versions: ">=0.18,<0.20"
-"""
+        f"{MINIMAL}lockstep:\n  engine: vllm\n  draft: {{model: z-lab/D, revision: abc}}\n"
+        "  borrow: [{model: base/m, files: [config.json]}]\n"
+        "  memory: {value: 67, source: article 001, date: 2026-05-22, kind: quoted}\n"
     ).lockstep
     assert block.draft == Draft("z-lab/D", "abc", None)
     assert block.borrow[0].files == ("config.json",)
@@ -150,10 +138,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nenv: {A: [1]}\n", "one text or number"),
         ("model: a/b\ndefaults: {model: c/d}\n", "would not be what is served"),
         ("model: a/b\nlockstep: {borrow: [{model: c/d, files: [../x]}]}\n", "file inside"),
-        (
-            "model: a/b\nlockstep: {engine: trt}\n",
-            "engine is not known; found 'trt'; allowed: llamacpp, sglang, vllm",
-        ),
+        ("model: a/b\nlockstep: {engine: trt}\n", "found 'trt'; allowed: llamacpp, sglang, vllm"),
         ("model: a/b\nlockstep: {memory: {value: 67}}\n", "lockstep.memory.kind are missing"),
         ("model: a/b\nlockstep: {memory: 67}\n", "must be a mapping"),
         ("model: a/b\nlockstep: {engine_versions: '>>1'}\n", "version specifier"),
@@ -171,12 +156,10 @@ def test_wrong_input_gives_one_clear_sentence(text: str, part: str) -> None:
 def test_files_that_cannot_be_read_are_recipe_errors(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"model: a/b # \xe9\n")
-    for path, part in (
-        (tmp_path / "none.yaml", "cannot be read"),
-        (tmp_path, "cannot be read"),
-        (latin, "byte 0xe9 at offset 13"),
-    ):
-        with pytest.raises(RecipeError, match=part):
+    with pytest.raises(RecipeError, match="byte 0xe9 at offset 13"):
+        recipe_file.load(latin)
+    for path in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(RecipeError, match="cannot be read"):
             recipe_file.load(path)
 
 
@@ -190,11 +173,8 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_qwen36_serves_agents_without_thinking() -> None:
     """Article 001: with thinking 100 to 200 s for a coding answer; off is mandatory for agents."""
-    agents = [
-        recipe
-        for name, recipe in KNOWN.recipes.items()
-        if name.startswith("qwen3.6") and recipe.metadata.get("category") == "agent"
-    ]
+    qwens = [KNOWN.recipes[name] for name in KNOWN.recipes if name.startswith("qwen3.6")]
+    agents = [recipe for recipe in qwens if recipe.metadata.get("category") == "agent"]
     assert len(agents) > 2
     for recipe in agents:
         argv = command.serve_command(recipe)
@@ -202,47 +182,32 @@ def test_qwen36_serves_agents_without_thinking() -> None:
         assert json.loads(template_settings) == {"enable_thinking": False}, recipe.name
 
 
-def test_every_recipe_of_the_catalogue_loads_and_cites_its_figures() -> None:
-    catalogue = recipe_file.load_catalogue(CATALOGUE)
-    assert catalogue
-    for recipe in catalogue.values():
+def test_every_recipe_of_the_catalogue_cites_its_figures() -> None:
+    assert KNOWN.recipes
+    for recipe in KNOWN.recipes.values():
         assert recipe.description, recipe.name
         assert all(figure.source and figure.date for figure in recipe.lockstep.figures)
 
 
 # Any YAML-like tree, biased towards the format's own keys, so that deep code is reached.
+WORDS = ["vllm", "sglang", "{port}", "a/b", "vllm serve {model}", "'", "{a}", "2"]
+KEYS = ["model", "engine", "draft", "files", "memory", "value", "kind"]
 _scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 10**6),
-    st.floats(),
-    st.text(max_size=20),
-    st.sampled_from(["vllm", "sglang", "{port}", "a/b", "vllm serve {model}", "'", "{a}", "2"]),
+    *(st.none(), st.booleans(), st.integers(-3, 10**6), st.floats(), st.text(max_size=20)),
+    st.sampled_from(WORDS),
 )
+_keys = st.one_of(st.text(max_size=8), st.sampled_from(KEYS))
 _trees = st.recursive(
     _scalars,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(
-            st.one_of(
-                st.text(max_size=8),
-                st.sampled_from(["model", "engine", "draft", "files", "memory", "value", "kind"]),
-            ),
-            inner,
-            max_size=4,
-        ),
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_keys, inner, max_size=4)),
     max_leaves=8,
 )
+_fields = [item.name for item in fields(recipe_file.Recipe) if item.name != "model"]
 # Few keys each: of many broken ones only the first that is read would be seen.
 _broken_recipes = st.builds(
     lambda model, other_keys: {**other_keys, "model": model},
     st.one_of(st.just("a/b"), _trees),
-    st.dictionaries(
-        st.sampled_from([item.name for item in fields(recipe_file.Recipe) if item.name != "model"]),
-        _trees,
-        max_size=6,
-    ),
+    st.dictionaries(st.sampled_from(_fields), _trees, max_size=6),
 )
 
 
@@ -269,9 +234,7 @@ def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))),
-    st.integers(0, 5000),
-    st.integers(0, 40),
-    st.text(max_size=6),
+    *(st.integers(0, 5000), st.integers(0, 40), st.text(max_size=6)),
 )
 def test_catalogue_recipes_with_damaged_text_never_give_a_traceback(
     path: Path, start: int, length: int, put: str

@@ -20,16 +20,12 @@ VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
         ("--gpu_memory_utilization=0.95", "--gpu-memory-utilization=0.95"),
         ("--gpu-memory 0.95", "--gpu-memory-utilization 0.95"),
         ("--api_k s3cret", "--api-key s3cret"),
-        ("--moe_backend cutlass", "--moe-backend cutlass"),
         # Two options begin so, and one is no abbreviation of itself.
         ("--max-num 4", "--max-num 4"),
         ("--model x", "--model x"),
         ("-tp 2 --seed -1", "--tensor-parallel-size 2 --seed -1"),
-        (
-            "-dcp=2 -qfp8 -O3 -O 2",
-            "--decode-context-parallel-size=2 --quantization fp8 "
-            "--optimization-level 3 --optimization-level 2",
-        ),
+        ("-dcp=2 -qfp8", "--decode-context-parallel-size=2 --quantization fp8"),
+        ("-O3 -O 2", "--optimization-level 3 --optimization-level 2"),
         ("--a_flag_of_a_fork a_value", "--a-flag-of-a-fork a_value"),
     ],
 )
@@ -41,6 +37,9 @@ def test_a_flag_is_read_in_full(given_words: str, read: str) -> None:
 def test_sglang_takes_abbreviations_and_llama_cpp_takes_underscores() -> None:
     assert in_full_spelling(SGLANG, ("--mem-fraction", "0.95")) == ("--mem-fraction-static", "0.95")
     assert in_full_spelling(LLAMA, ("--ctx_size", "4096")) == ("--ctx-size", "4096")
+    # Dotted flags are vLLM's.
+    words = ("--model-config.a", "1")
+    assert in_full_spelling(SGLANG, words) == words
 
 
 def test_dotted_flags_are_one_json_value_at_the_end() -> None:
@@ -68,11 +67,6 @@ def test_a_key_of_a_flag_of_one_letter_is_refused(words: tuple[str, ...]) -> Non
     """The parser of 0.26 reads a level ".level=3"; Lockstep read a level {"level":3}."""
     with pytest.raises(RecipeError, match=r"found -O\.level.*--compilation-config"):
         in_full_spelling(VLLM, words)
-
-
-def test_an_engine_without_dotted_flags_is_given_them_as_they_are() -> None:
-    words = ("--model-config.a", "1")
-    assert in_full_spelling(SGLANG, words) == words
 
 
 @pytest.mark.parametrize(

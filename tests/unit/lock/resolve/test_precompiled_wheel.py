@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import Answers, LocalServer, Reply, as_json, refused_address, serving
+from a_repository import commit
+from a_repository import git as run
+from local_server import Answers, Reply, as_json, refused_address, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
@@ -17,11 +18,11 @@ from lockstep.lock.moving import GitItem, PrecompiledItem
 from lockstep.lock.pins import PrecompiledPin
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.precompiled_wheel import resolve_precompiled
-from tests.unit.lock.resolve.test_git import run
 
 FORK, UPSTREAM = "https://git.example/me/vllm.git", "https://git.example/vllm/vllm.git"
 BODY = b"compiled" * 1000
 FILE = "vllm-0.19.1.dev5+gabc.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
+FOR_OTHERS = {"package_name": "vllm", "platform_tag": "linux_x86_64", "path": "../../x.whl"}
 WANTED = PrecompiledItem(GitItem(FORK, "fix"), UPSTREAM, "aarch64", "cu130")
 
 
@@ -33,48 +34,51 @@ class Site:
         upstream, self.fork = folder / "vllm/vllm.git", folder / "me/vllm.git"
         upstream.mkdir(parents=True)
         run(upstream, "init", "--quiet", "--initial-branch", "main")
-        for word in ("one", "two"):
-            run(upstream, "commit", "--quiet", "--allow-empty", "-m", word)
-        self.base = run(upstream, "rev-parse", "HEAD")
+        for message in ("one", "two"):
+            self.base = commit(upstream, message)
         run(folder, "clone", "--quiet", str(upstream), str(self.fork))
-        run(upstream, "commit", "--quiet", "--allow-empty", "-m", "three")
+        commit(upstream, "three")
         run(self.fork, "checkout", "--quiet", "-b", "fix")
-        for word in ("fix", "more"):
-            run(self.fork, "commit", "--quiet", "--allow-empty", "-m", word)
-        self.tree = run(self.fork, "rev-parse", "HEAD")
+        for message in ("fix", "more"):
+            self.tree = commit(self.fork, message)
 
-    def answers(self, commit: str = "", *rows: Any, variant: str = "cu130/") -> dict[str, Any]:
+    def start_anew(self) -> str:
+        """Put the fork's branch to a commit that has nothing in common with upstream."""
+        run(self.fork, "checkout", "--quiet", "--orphan", "other")
+        stranger = commit(self.fork, "nothing in common")
+        run(self.fork, "branch", "--force", "fix", "other")
+        return stranger
+
+    def answers(self, commit: str = "", *, variant: str = "cu130/") -> dict[str, Any]:
         """The answers of vLLM's server about a commit."""
-        commit = commit or self.base
+        commit, quoted_file = commit or self.base, FILE.replace("+", "%2B")
         up = "../" * (variant.count("/") + 1)
         row = {"package_name": "vllm", "platform_tag": "manylinux_2_35_aarch64"}
-        row["path"] = up + FILE.replace("+", "%2B")
+        row["path"] = up + quoted_file
         other_row = {**row, "platform_tag": "manylinux_2_35_x86_64", "path": f"{up}x86.whl"}
         stranger = {**row, "package_name": "other", "path": f"{up}other.whl"}
         later = {**row, "path": f"{up}later.whl"}
         return {
-            f"/{commit}/{variant}vllm/metadata.json": as_json(
-                rows or [other_row, row, stranger, later]
-            ),
-            f"/{commit}/{FILE.replace('+', '%2B')}": Reply(BODY),
+            f"/{commit}/{variant}vllm/metadata.json": as_json([other_row, row, stranger, later]),
+            f"/{commit}/{quoted_file}": Reply(BODY),
         }
-
-    def sources(self, wheels: str) -> Sources:
-        return Sources(git={"https://git.example/": f"{self.folder}/"}, vllm_wheels=wheels)
 
     def resolve(
         self,
         answers: Answers,
         item: PrecompiledItem = WANTED,
         old: PrecompiledPin | None = None,
-        inspect_server: Callable[[LocalServer], object] = lambda server: None,
+        methods: list[str] | None = None,
     ) -> PrecompiledPin:
         with serving(answers) as server:
-            sources = self.sources(f"{server.url}/")
+            mirror = {"https://git.example/": f"{self.folder}/"}
+            sources = Sources(git=mirror, vllm_wheels=f"{server.url}/")
             try:
                 return resolve_precompiled(item, self.tree, Network(sources), old=old)
             finally:
-                inspect_server(server)
+                if methods is not None:
+                    wheels = [ask for ask in server.requests if ask.path.endswith(".whl")]
+                    methods += [ask.method for ask in wheels]
 
     def failure(self, answers: Answers, item: PrecompiledItem = WANTED) -> str:
         with pytest.raises(ResolveError) as error:
@@ -96,15 +100,20 @@ def pin(site: Site, **changes: Any) -> PrecompiledPin:
     return replace(precompiled_pin, **changes)
 
 
-def test_it_is_of_the_commit_at_which_the_fork_left_upstream(site: Site) -> None:
+def test_a_wheel_is_of_the_commit_at_which_the_fork_left_upstream(site: Site) -> None:
+    assert site.resolve(site.answers()) == pin(site)
+    # The usual build stands above the others.
+    usual = site.resolve(site.answers(variant=""), replace(WANTED, variant=""))
+    assert usual == pin(site, variant="")
+    # A fork that has moved on meanwhile is still read at its commit.
+    site.start_anew()
     assert site.resolve(site.answers()) == pin(site)
 
 
-def test_a_fork_that_has_moved_on_meanwhile_is_still_read_at_its_commit(site: Site) -> None:
-    run(site.fork, "checkout", "--quiet", "--orphan", "other")
-    run(site.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
-    run(site.fork, "branch", "--force", "fix", "other")
-    assert site.resolve(site.answers()) == pin(site)
+def test_strangers_have_no_commit_in_common(site: Site) -> None:
+    site.tree = site.start_anew()
+    message = site.failure({})
+    assert "the fork and upstream have no commit in common; found " + site.tree[:12] in message
 
 
 def test_a_commit_that_is_named_needs_no_history(site: Site) -> None:
@@ -113,24 +122,11 @@ def test_a_commit_that_is_named_needs_no_history(site: Site) -> None:
     assert (precompiled_pin.commit, precompiled_pin.path) == (40 * "d", f"{40 * 'd'}/{FILE}")
 
 
-def test_the_usual_build_stands_above_the_others(site: Site) -> None:
-    precompiled_pin = site.resolve(site.answers(variant=""), replace(WANTED, variant=""))
-    assert precompiled_pin == pin(site, variant="")
-
-
 def test_the_hash_of_a_wheel_that_is_what_it_was_is_believed(site: Site) -> None:
     methods: list[str] = []
-
-    def inspect_server(server: LocalServer) -> None:
-        methods.extend(
-            host_view.method for host_view in server.requests if host_view.path.endswith(".whl")
-        )
-
     old = pin(site, tree=40 * "e", sha256=64 * "f")
-    assert site.resolve(site.answers(), old=old, inspect_server=inspect_server) == pin(
-        site, sha256=64 * "f"
-    )
-    assert methods == ["HEAD"]
+    kept_pin = site.resolve(site.answers(), old=old, methods=methods)
+    assert (kept_pin, methods) == (pin(site, sha256=64 * "f"), ["HEAD"])
     # Another size: another file.
     assert site.resolve(site.answers(), old=replace(old, size=7)) == pin(site)
 
@@ -145,23 +141,17 @@ def test_a_commit_that_was_not_compiled_is_named_with_what_can_be_done(site: Sit
     )
 
 
-def test_a_commit_that_was_compiled_for_others_is_named(site: Site) -> None:
-    other_row = {"package_name": "vllm", "platform_tag": "linux_x86_64", "path": "../../x.whl"}
-    assert (
-        f"no wheel of commit {site.base[:12]} for aarch64; found linux_x86_64. Name another"
-        in site.failure(site.answers(site.base, other_row))
-    )
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (Reply(b"<html>"), "the answer is not JSON"),
         (as_json({"a": 1}), "found an empty list"),
         (as_json([7]), "found an empty list"),
+        (as_json([FOR_OTHERS]), " for aarch64; found linux_x86_64. Name another"),
     ],
 )
-def test_nonsense_instead_of_a_list_is_refused(site: Site, answer: Reply, message: str) -> None:
+def test_a_list_without_a_wheel_for_the_spark_is_refused(
+    site: Site, answer: Reply, message: str
+) -> None:
     assert message in site.failure({f"/{site.base}/cu130/vllm/metadata.json": answer})
 
 
@@ -169,14 +159,6 @@ def test_a_list_that_names_a_wheel_that_is_not_there_is_refused(site: Site) -> N
     answers = site.answers()
     del answers[f"/{site.base}/{FILE.replace('+', '%2B')}"]
     assert "the file cannot be read for its hash; found HTTP 404" in site.failure(answers)
-
-
-def test_strangers_have_no_commit_in_common(site: Site) -> None:
-    run(site.fork, "checkout", "--quiet", "--orphan", "other")
-    run(site.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
-    site.tree = run(site.fork, "rev-parse", "HEAD")
-    message = site.failure({}, replace(WANTED, tree=GitItem(FORK, "other")))
-    assert "the fork and upstream have no commit in common; found " + site.tree[:12] in message
 
 
 def test_an_upstream_that_does_not_answer_is_named_without_its_password(site: Site) -> None:

@@ -19,17 +19,15 @@ import pytest
 from forked_pip import fork_pip
 from local_server import LocalServer, Reply, serving
 
-from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import PythonItem
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve.http import Network
-from lockstep.lock.resolve.python import EarlierLock, resolve_python
+from lockstep.lock.resolve.python import resolve_python
 from lockstep.onhost.environment import wheel_store
 from lockstep.onhost.fetch import peer_client
 from tests.unit.lock.resolve.test_python import ANY, index, wheel
 
-NOTHING = EarlierLock()
 AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
 X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
 TORCH = wheel("torch", "2.10.0+cu130", AARCH64, ["sympy>=1.13.3"])
@@ -77,47 +75,29 @@ def metadata_of(content: bytes) -> bytes:
         return archive.read(name)
 
 
-def resolve(server: LocalServer, earlier_lock: EarlierLock = NOTHING) -> PythonPin:
+def resolve(server: LocalServer) -> PythonPin:
     sources = Sources(
         python_index=f"{server.url}/simple/",
         torch_index=f"{server.url}/whl/cu130",
         flashinfer_index=None,
     )
-    return resolve_python(ITEM, Network(sources), earlier_lock=earlier_lock)
+    return resolve_python(ITEM, Network(sources))
 
 
-def torch_of(pin: PythonPin) -> WheelPin:
-    return next(package for package in pin.packages if package.name == "torch")
-
-
-def test_the_cuda_build_for_the_spark_is_taken_with_its_hash(files: LocalServer) -> None:
-    pin = resolve(site(files, has_hashes=True))
+@pytest.mark.parametrize("has_hashes", [True, False])
+def test_the_cuda_build_for_the_spark_is_taken_with_its_hash(
+    files: LocalServer, has_hashes: bool
+) -> None:
+    pin = resolve(site(files, has_hashes=has_hashes))
     assert pin.versions == {"sympy": "1.14.0", "torch": "2.10.0+cu130"}
+    [torch] = [package for package in pin.packages if package.name == "torch"]
     name, content = TORCH
-    assert torch_of(pin) == WheelPin(
-        "torch", "2.10.0+cu130", name, hashlib.sha256(content).hexdigest()
-    )
-    # Its metadata is asked for alone: the wheel has gigabytes.
-    assert [path for path in files.paths if path.endswith("aarch64.whl")] == []
-
-
-def test_a_wheel_without_a_hash_among_others_is_read_for_it(files: LocalServer) -> None:
-    pin = resolve(site(files, has_hashes=False))
-    name, content = TORCH
-    assert torch_of(pin) == WheelPin(
-        "torch", "2.10.0+cu130", name, hashlib.sha256(content).hexdigest()
-    )
-    # By uv, whole; the other wheels, which a Spark does not take, are left alone.
-    assert {path for path in files.paths if path.endswith("64.whl")} == {
-        f"/whl/cu130/{name.replace('+', '%2B')}"
-    }
-
-
-def test_a_wheel_without_a_hash_that_is_not_there_is_named(files: LocalServer) -> None:
-    site(files, has_hashes=False)
-    del files.answers[f"/whl/cu130/{TORCH[0].replace('+', '%2B')}"]
-    with pytest.raises(ResolveError, match=r"a package index cannot be asked; found .* \(404"):
-        resolve(files)
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert torch == WheelPin("torch", "2.10.0+cu130", name, sha256)
+    # Its metadata is asked for alone: the wheel has gigabytes. Without a hash it is read for that
+    # by uv, whole; the other wheels, which a Spark does not take, are left alone.
+    read_wheels = [] if has_hashes else [f"/whl/cu130/{name.replace('+', '%2B')}"]
+    assert sorted({path for path in files.paths if path.endswith("64.whl")}) == read_wheels
 
 
 @pytest.mark.slow

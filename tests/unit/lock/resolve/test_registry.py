@@ -16,6 +16,7 @@ from lockstep.lock.pins import ImagePin
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.registry import resolve_image
 
+NIGHTLY = "registry.example/org/engine:nightly"
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
@@ -67,32 +68,23 @@ ANSWERS = {
 }
 
 
-def sources(server: LocalServer, *registries: str) -> Sources:
-    mirrors = dict.fromkeys(registries or ("registry.example",), server.host)
-    return Sources(registries=mirrors, plain_registries=(server.host,))
+def resolve(server: LocalServer, reference: str, architecture: str = "aarch64") -> ImagePin:
+    mirrors = dict.fromkeys(("registry.example", "docker.io"), server.host)
+    sources = Sources(registries=mirrors, plain_registries=(server.host,))
+    return resolve_image(ImageItem(reference, architecture), Network(sources))
 
 
-def resolve(
-    server: LocalServer,
-    reference: str,
-    architecture: str = "aarch64",
-    site_sources: Sources | None = None,
-) -> ImagePin:
-    item = ImageItem(reference, architecture)
-    return resolve_image(item, Network(site_sources or sources(server)))
-
-
-def failure(server: LocalServer, reference: str, architecture: str = "aarch64") -> str:
+def failure(server: LocalServer) -> str:
     with pytest.raises(ResolveError) as error:
-        resolve(server, reference, architecture)
+        resolve(server, NIGHTLY)
     return str(error.value)
 
 
 @pytest.mark.parametrize(
     ("reference", "architecture", "pin"),
     [
-        ("registry.example/org/engine:nightly", "aarch64", (DIGEST, 1234)),
-        ("registry.example/org/engine:nightly", "x86_64", (OTHER_DIGEST, 7)),
+        (NIGHTLY, "aarch64", (DIGEST, 1234)),
+        (NIGHTLY, "x86_64", (OTHER_DIGEST, 7)),
         (f"registry.example/org/engine@{INDEX_DIGEST}", "aarch64", (DIGEST, 1234)),
         (f"registry.example/org/engine:gone@{DIGEST}", "aarch64", (DIGEST, 1234)),
         ("registry.example/org/engine:single", "aarch64", (DIGEST, 1234)),
@@ -118,10 +110,7 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
 def test_an_images_cuda_is_what_its_variables_say(inner: Any, cuda: str) -> None:
     digest, config = content({"architecture": "arm64", "os": "linux", "config": inner})
     _, single = content({**MANIFEST_VALUE, "config": {"digest": digest}})
-    answers = {
-        "/v2/org/engine/manifests/single": single,
-        f"/v2/org/engine/blobs/{digest}": config,
-    }
+    answers = {"/v2/org/engine/manifests/single": single, f"/v2/org/engine/blobs/{digest}": config}
     with serving(ANSWERS | answers) as server:
         pin = resolve(server, "registry.example/org/engine:single")
         assert (pin.cuda, pin.entrypoint) == (cuda, ())
@@ -130,17 +119,15 @@ def test_an_images_cuda_is_what_its_variables_say(inner: Any, cuda: str) -> None
 def test_the_newer_variant_of_an_architecture_is_not_taken_for_the_common_one() -> None:
     newer = entry("sha256:" + "9" * 64, "arm64", variant="v9")
     _, index = content({"manifests": [newer, entry(DIGEST, "arm64")]}, INDEX)
-    with serving(ANSWERS | {"/v2/org/engine/manifests/nightly": index}) as server:
-        assert resolve(server, "registry.example/org/engine:nightly").digest == DIGEST
-
-
-def test_a_reference_is_asked_for_as_docker_asks() -> None:
+    # Docker's own name of an image that has none of a registry.
+    path = "/v2/library/debian"
     answers = {
-        "/v2/library/debian/manifests/latest": ARM64,
-        f"/v2/library/debian/blobs/{CONFIG_DIGEST}": CONFIG,
+        f"{path}/manifests/latest": index,
+        f"{path}/manifests/{DIGEST}": ARM64,
+        f"{path}/blobs/{CONFIG_DIGEST}": CONFIG,
     }
     with serving(answers) as server:
-        assert resolve(server, "debian", site_sources=sources(server, "docker.io")).digest == DIGEST
+        assert resolve(server, "debian").digest == DIGEST
 
 
 def test_a_registry_that_wants_a_token_gives_one_to_anybody() -> None:
@@ -156,7 +143,7 @@ def test_a_registry_that_wants_a_token_gives_one_to_anybody() -> None:
     answers: dict[str, Any] = {path: guarded_reply for path in ANSWERS}
     answers["/token"] = Reply(b'{"token": "for-everybody"}')
     with serving(answers) as server:
-        assert resolve(server, "registry.example/org/engine:nightly").digest == DIGEST
+        assert resolve(server, NIGHTLY).digest == DIGEST
     assert server.paths[1] == (
         "/token?scope=repository%3Aorg%2Fengine%3Apull&service=registry.example"
     )
@@ -167,24 +154,20 @@ def test_a_registry_that_wants_a_token_gives_one_to_anybody() -> None:
 def test_an_image_without_a_build_for_the_spark_is_refused() -> None:
     _, index = content({"manifests": [entry(OTHER_DIGEST, "amd64")]}, INDEX)
     with serving(ANSWERS | {"/v2/org/engine/manifests/nightly": index}) as server:
-        assert failure(server, "registry.example/org/engine:nightly") == (
-            "registry.example/org/engine:nightly: the image has no linux/arm64 build; "
+        assert failure(server) == (
+            f"{NIGHTLY}: the image has no linux/arm64 build; "
             "found linux/amd64. Name an image or tag that is built for arm64."
         )
 
 
 def test_content_that_is_not_what_its_digest_says_is_refused() -> None:
     with serving(ANSWERS | {f"/v2/org/engine/manifests/{DIGEST}": AMD64}) as server:
-        message = failure(server, "registry.example/org/engine:nightly")
+        message = failure(server)
     assert "the registry's answer is not what its digest says" in message
     assert f"found {OTHER_DIGEST}; allowed: {DIGEST}" in message
-
-
-def test_a_tag_whose_content_contradicts_the_stated_digest_is_refused() -> None:
     lying = Reply(BOTH.body, 200, {"Docker-Content-Digest": DIGEST})
     with serving(ANSWERS | {"/v2/org/engine/manifests/nightly": lying}) as server:
-        message = failure(server, "registry.example/org/engine:nightly")
-    assert "is not what its digest says" in message
+        assert "is not what its digest says" in failure(server)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +180,6 @@ def test_a_tag_whose_content_contradicts_the_stated_digest_is_refused() -> None:
             Reply(b"{}", 401, {"WWW-Authenticate": 'Basic realm="x"'}),
             "Basic challenge. Name a public image, or a mirror that needs no login.",
         ),
-        (Reply(b"<html>"), "the answer is not JSON; found b'<html>'"),
         (Reply(b"[]"), "the registry's answer is not a manifest"),
         (
             Reply(b'{"schemaVersion": 1, "fsLayers": []}'),
@@ -207,4 +189,4 @@ def test_a_tag_whose_content_contradicts_the_stated_digest_is_refused() -> None:
 )
 def test_a_registry_that_does_not_answer_as_one_is_explained(reply: Reply, message: str) -> None:
     with serving({"/v2/org/engine/manifests/nightly": reply}) as server:
-        assert message in failure(server, "registry.example/org/engine:nightly")
+        assert message in failure(server)

@@ -7,11 +7,12 @@ import hashlib
 import json
 import queue
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import Reply, SeenRequest, serving
+from local_server import LocalServer, Reply, SeenRequest, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
@@ -52,26 +53,12 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
     head = run(repository, "rev-parse", "fix/parsing")
     lines: list[str] = []
     with serving({**PLAIN, **ANSWERS, MAIN: info()}) as server:
-        pins = resolve(
-            WANTED,
-            Pins(),
-            network=Network(mirrors(server.host, repository.parent)),
-            report=lines.append,
-        )
+        network = Network(mirrors(server.host, repository.parent))
+        pins = resolve(WANTED, Pins(), network=network, report=lines.append)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    wheels = (locked_wheel("mistral-common", "1.8.5", ["needed"]), locked_wheel("needed", "2.0"))
     assert pins == Pins(
-        python={
-            "tools": PythonPin(
-                ("mistral_common",),
-                "aarch64",
-                "3.12",
-                (
-                    locked_wheel("mistral-common", "1.8.5", ["needed"]),
-                    locked_wheel("needed", "2.0"),
-                ),
-                resolved=today,
-            )
-        },
+        python={"tools": replace(tools_pin(*wheels), resolved=today)},
         git={PUBLIC: GitPin("fix/parsing", head, today)},
         images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today, "13.4.1", ENTRY)},
         checkpoints={"org/name": CheckpointPin("main", COMMIT, FILES, resolved=today)},
@@ -90,12 +77,12 @@ def locked_wheel(name: str, version: str, needs: list[str] | None = None) -> Whe
     return WheelPin(name, version, file, hashlib.sha256(content).hexdigest())
 
 
+def tools_pin(*wheels: WheelPin) -> PythonPin:
+    return PythonPin(("mistral_common",), "aarch64", "3.12", wheels)
+
+
 KNOWN = Pins(
-    python={
-        "tools": PythonPin(
-            ("mistral_common",), "aarch64", "3.12", (locked_wheel("mistral-common", "1.7.0"),)
-        )
-    },
+    python={"tools": tools_pin(locked_wheel("mistral-common", "1.7.0"))},
     git={PUBLIC: GitPin("fix/parsing", "ab" * 20)},
     images={IMAGE: ImagePin(DIGEST, "aarch64", 1)},
     checkpoints={"org/name": CheckpointPin("main", COMMIT, FILES)},
@@ -108,19 +95,18 @@ def test_what_the_record_holds_stays_and_is_not_asked_for_again(wanted_items: An
     assert resolve(wanted_items, KNOWN, network=Network(nowhere), report=print) == KNOWN
 
 
+def resolve_model(server: LocalServer, pins: Pins | None = None, **more: Any) -> Pins:
+    """Resolve the one model at a hub."""
+    items, network = (CheckpointItem("org/name", "main"),), Network(Sources(hub=server.url))
+    return resolve(items, pins or Pins(), network=network, **{"report": print, **more})
+
+
 def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
     borrowed_pin = CheckpointPin("main", COMMIT, FILES[:1], partial=True)
     with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
-        pins = resolve(
-            (CheckpointItem("org/name", "main"),),
-            Pins(checkpoints={"org/name": borrowed_pin}),
-            network=Network(Sources(hub=server.url)),
-            report=lambda line: None,
-        )
-    assert (pins.checkpoints["org/name"].files, pins.checkpoints["org/name"].commit) == (
-        FILES,
-        COMMIT,
-    )
+        pins = resolve_model(server, Pins(checkpoints={"org/name": borrowed_pin}))
+    pin = pins.checkpoints["org/name"]
+    assert (pin.files, pin.commit) == (FILES, COMMIT)
 
 
 @pytest.mark.parametrize(
@@ -140,18 +126,16 @@ def test_the_lock_has_the_shapes_that_a_chat_template_refuses(
     siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in ("config.json", *files)]
     folder = f"/org/name/resolve/{COMMIT}"
     routes = {f"{folder}/{n}": Reply(t.encode()) for n, t in files.items() if t is not None}
-    item = CheckpointItem("org/name", "main")
     with serving({MAIN: info(siblings=siblings), **routes}) as server:
-        pins = resolve((item,), Pins(), network=Network(Sources(hub=server.url)), report=print)
+        pins = resolve_model(server)
     assert pins.checkpoints["org/name"].refused_shapes == expected_shapes
 
 
 def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
     lines: list[str] = []
     with serving({MAIN: info()}) as server, pytest.raises(ResolveErrors) as error:
-        resolve(
-            WANTED, Pins(), network=Network(mirrors(server.host, tmp_path)), report=lines.append
-        )
+        network = Network(mirrors(server.host, tmp_path))
+        resolve(WANTED, Pins(), network=network, report=lines.append)
     assert [failure.where.partition(" ")[0] for failure in error.value.failures] == [
         "environment",
         f"{tmp_path}/engine.git",
@@ -163,21 +147,18 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
 
 
 def test_a_single_failure_is_just_that_failure() -> None:
-    item = (CheckpointItem("org/name", "main"),)
     with serving({}) as server, pytest.raises(ResolveError) as error:
-        resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=print)
+        resolve_model(server)
     assert not isinstance(error.value, ResolveErrors)
     assert error.value.where == "org/name"
 
 
 def test_nonsense_from_a_source_never_enters_the_record() -> None:
     nonsense = {"rfilename": "a.safetensors", "size": 1, "lfs": {"sha256": "no hash", "size": 1}}
-    item = (CheckpointItem("org/name", "main"),)
     with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as error:
-        resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=print)
-    assert "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash" in str(
-        error.value
-    )
+        resolve_model(server)
+    message = "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash"
+    assert message in str(error.value)
 
 
 def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +175,8 @@ def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch)
         if line.startswith("still"):
             go.set()
 
-    item = (CheckpointItem("org/name", "main"),)
     with serving({MAIN: slow}) as server:
-        resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=report)
+        resolve_model(server, report=report)
     assert lines.get() == "still asking for org/name"
 
 
@@ -228,30 +208,15 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
         release.set()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        announce.resolved_lines(
-            PythonItem("tools", ("x" * 90, "y"), "aarch64", "3.12"),
-            PythonPin(
-                ("x" * 90, "y"),
-                "aarch64",
-                "3.12",
-                (locked_wheel("x" * 90, "1"), locked_wheel("y", "1" * 90)),
-            ),
-        ),
-        announce.resolved_lines(
-            ImageItem("registry.example/" + "long/" * 30 + "x:main", "aarch64"),
-            ImagePin(DIGEST, "aarch64", 13 * 2**30),
-        ),
-        announce.resolved_lines(
-            CheckpointItem("o" * 60 + "/" + "n" * 60, "main"), CheckpointPin("main", COMMIT, FILES)
-        ),
-        [announce.waiting([CheckpointItem(f"org/name{i}", "main") for i in range(40)])],
-    ],
-)
-def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
-    assert all(0 < len(part) <= 78 for part in line)
+LONG_TOOLS = PythonItem("tools", ("x" * 90, "y"), "aarch64", "3.12")
+LONG_WHEELS = (locked_wheel("x" * 90, "1"), locked_wheel("y", "1" * 90))
+
+
+def test_a_line_is_never_wider_than_78_columns() -> None:
+    pin = replace(tools_pin(*LONG_WHEELS), asked=LONG_TOOLS.requirements)
+    many = [CheckpointItem(f"org/name{number}", "main") for number in range(40)]
+    lines = [*announce.resolved_lines(LONG_TOOLS, pin), announce.waiting(many)]
+    assert all(0 < len(line) <= 78 for line in lines)
 
 
 def test_a_long_name_leaves_room_for_what_it_became() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from a_repository import commit
+from a_repository import git as run
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitItem
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.source_tree import Tree, read_tree
-from tests.unit.lock.resolve.test_git import run
 
 URL = "https://git.example/some/tree.git"
 BUILD = '[build-system]\nrequires = ["setuptools>=77", "torch == 2.10.0"]\n'
@@ -32,6 +33,7 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
 
 # Late in the evening in the committer's zone is the next day in UTC.
 COMMITTED, DAY = "2026-03-16T23:30:00-02:00", "2026-03-17"
+OWN_BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
 
 
 @pytest.fixture(autouse=True)
@@ -48,23 +50,21 @@ def repository(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text(text)
     run(tree, "add", ".")
-    run(tree, "commit", "--quiet", "-m", "asked for")
-    commit = run(tree, "rev-parse", "HEAD")
-    run(tree, "commit", "--quiet", "--allow-empty", "-m", "later")
-    return folder, commit
+    first_commit = commit(tree)
+    commit(tree, "later")
+    return folder, first_commit
 
 
-def read(folder: Path, commit: str) -> Tree:
+def read(folder: Path, tree_commit: str) -> Tree:
     sources = Sources(git={"https://git.example/": f"{folder}/"})
-    item = GitItem(URL, "main")
-    return read_tree(item, commit, Network(sources))
+    return read_tree(GitItem(URL, "main"), tree_commit, Network(sources))
 
 
 def test_what_stands_in_pyproject_is_taken_as_it_is(tmp_path: Path) -> None:
     project = PROJECT + 'dependencies = ["b>=2", "a"]\n' + BUILD
-    folder, commit = repository(tmp_path, {"pyproject.toml": project})
-    assert read(folder, commit) == Tree(
-        URL, commit, "some-tree", ("b>=2", "a"), ("setuptools>=77", "torch==2.10.0"), DAY
+    folder, tree_commit = repository(tmp_path, {"pyproject.toml": project})
+    assert read(folder, tree_commit) == Tree(
+        URL, tree_commit, "some-tree", ("b>=2", "a"), ("setuptools>=77", "torch==2.10.0"), DAY
     )
 
 
@@ -74,26 +74,23 @@ def test_vllm_says_what_its_cuda_build_needs_in_requirements_files(tmp_path: Pat
         "requirements/cuda.txt": "# CUDA\n-r common.txt\n\ntorch==2.10.0  # the build's\n",
         "requirements/common.txt": "regex # words\nnumba == 0.61; platform_machine != 's390x'\n",
     }
-    folder, commit = repository(tmp_path, files)
-    tree = read(folder, commit)
+    folder, tree_commit = repository(tmp_path, files)
+    tree = read(folder, tree_commit)
     assert tree.needs == ("regex", 'numba==0.61; platform_machine != "s390x"', "torch==2.10.0")
 
 
 def test_else_the_trees_own_build_backend_is_asked(tmp_path: Path) -> None:
-    build = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
-    folder, commit = repository(tmp_path, {"pyproject.toml": build, "own.py": BACKEND})
-    assert read(folder, commit) == Tree(
-        URL, commit, "transformers", ("numpy>=2", 'old; python_version < "3"'), (), DAY
+    folder, tree_commit = repository(tmp_path, {"pyproject.toml": OWN_BUILD, "own.py": BACKEND})
+    assert read(folder, tree_commit) == Tree(
+        URL, tree_commit, "transformers", ("numpy>=2", 'old; python_version < "3"'), (), DAY
     )
 
 
 def test_a_backend_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
-    build = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
-    files = {"pyproject.toml": build, "own.py": "raise SystemExit('needs a GPU')"}
-    folder, commit = repository(tmp_path, files)
-    with pytest.raises(ResolveError) as error:
-        read(folder, commit)
-    assert "the source tree does not say what it needs; found needs a GPU" in str(error.value)
+    files = {"pyproject.toml": OWN_BUILD, "own.py": "raise SystemExit('needs a GPU')"}
+    folder, tree_commit = repository(tmp_path, files)
+    with pytest.raises(ResolveError, match="does not say what it needs; found needs a GPU"):
+        read(folder, tree_commit)
 
 
 def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -110,6 +107,6 @@ def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_nonsense_in_a_tree_is_refused(tmp_path: Path, project: str, message: str) -> None:
-    folder, commit = repository(tmp_path, {"pyproject.toml": project})
+    folder, tree_commit = repository(tmp_path, {"pyproject.toml": project})
     with pytest.raises(ResolveError, match=message):
-        read(folder, commit)
+        read(folder, tree_commit)
