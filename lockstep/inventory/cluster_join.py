@@ -153,7 +153,8 @@ def _of_peers(plan: HostPlan, plans_by_name: Mapping[str, HostPlan]) -> Refusals
     for name in peers:
         if plan.name not in plans_by_name[name].settings.gateway.peers:
             yield SchemaFault(
-                f"gateway.peers of {plan.name} names {name}, whose own do not name {plan.name}",
+                f"gateway.peers of {plan.name} names {name}, but gateway.peers of {name} does not "
+                f"name {plan.name}",
                 remedy="Name each host in the gateway.peers of the other.",
             )
 

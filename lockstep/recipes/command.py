@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lockstep.core.errors import RecipeError
 from lockstep.onhost.engines.command_line_flags import is_flag
 from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import (
@@ -221,7 +222,11 @@ class _Line:
         if self.engine.draft_config:
             field = "model" if key == "draft_model" else "revision"
             changes = {field: str(value)}
-            self.argv = flags.set_json(self.argv, self.engine.draft_config, **changes)
+            try:
+                self.argv = flags.set_json(self.argv, self.engine.draft_config, **changes)
+            except RecipeError as fault:
+                parts = {"found": fault.found, "remedy": fault.remedy}
+                raise self.recipe.fault(fault.summary, **parts) from fault
         elif flags.flag_span(self.argv, self.engine.spellings("draft_model")):
             self._set(self.engine.spellings(key), value)
 

@@ -269,7 +269,7 @@ def test_gateways_of_a_list_that_names_all_have_each_other() -> None:
     [
         (("two", "three"), gateway_host("two"), "names hosts that the inventory does not"),
         (BOTH, gateway_host("two", fabric_address=None), "two has no fabric_address"),
-        (BOTH, gateway_host("two", ()), "names two, whose own do not name one"),
+        (BOTH, gateway_host("two", ()), "names two, but gateway.peers of two does not name one"),
     ],
 )
 def test_gateways_that_do_not_know_each_other_are_refused(

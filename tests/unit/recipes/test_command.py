@@ -176,7 +176,7 @@ def test_commands_that_cannot_run_without_a_shell_are_refused(body: str, part: s
 
 def test_a_broken_speculative_config_is_named_when_the_draft_is_replaced() -> None:
     recipe = recipe_of("command: vllm serve {model} --speculative-config {x")
-    with pytest.raises(RecipeError, match="--speculative-config is not JSON"):
+    with pytest.raises(RecipeError, match=r"some\.yaml: .*--speculative-config is not JSON; found"):
         serve_command(recipe, overrides={"draft_model": "/d"})
 
 
