@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -383,9 +384,11 @@ def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
         handler.send_response(code)
         handler.send_header("Content-Type", "text/event-stream")
         handler.end_headers()
-        for event in body:
-            handler.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
-        handler.wfile.write(b"data: [DONE]\n\n")
+        # A client may hang up before the end.
+        with contextlib.suppress(ConnectionError):
+            for event in body:
+                handler.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+            handler.wfile.write(b"data: [DONE]\n\n")
         return
     text = body if isinstance(body, str) else json.dumps(body)
     data = b"" if body is None else text.encode()
