@@ -241,14 +241,12 @@ def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot
     assert host.status()["hot"] is None
 
 
-def test_an_engine_that_cannot_be_asked_is_in_table_status_and_plan_and_starts(
+def test_an_engine_that_cannot_be_asked_is_in_table_and_status_and_starts(
     stack: Stack, models_deploy: tuple[Path, DeployResult]
 ) -> None:
-    path, result = models_deploy
+    _, result = models_deploy
     reason = "SGLang 0.5.24 cannot be imported: libcuda.so.1"
     assert f"mistral: the start will tell; {reason}" in " ".join(result.closing.split())
     output = stack.spark1.switch("status").out
     assert f"takes the recipe: {reason}" in " ".join(output.split())
-    plan = stack.plan(path)
-    assert "engine-not-asked" in plan and reason in " ".join(plan.split())
     assert stack.spark1.switch("mistral").code == 0
