@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parents[1]
 CODE = ("lockstep", "tasks", "lab", "benchmarks", "tests")
 TESTS = ("tests/unit/", "tests/operations/", "tests/render/")
 #: Whoever changes anything runs these: where what stands, and what the docs say of it.
-ALWAYS = ("tests/unit/test_rooms.py",)
+ALWAYS = ("tests/unit/test_rooms.py", "tests/unit/docs/test_links.py")
 #: For one changed file; its importers' importers come last.
 MOST = 24
 

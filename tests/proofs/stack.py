@@ -529,10 +529,6 @@ class Stack:
         """Run `lockstep diff OPTIONS`, with any result."""
         return self._run([str(BIN / "lockstep"), "diff", "-i", str(inventory), *options])
 
-    def plan(self, inventory: Path = INVENTORY) -> str:
-        """The output of `lockstep plan`."""
-        return self.lockstep("plan", inventory=inventory).out
-
     def bench(
         self, file: Path, *words: str, host: str = "spark1", inventory: Path = INVENTORY
     ) -> tuple[int, dict[str, Any], str]:

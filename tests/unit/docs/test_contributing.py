@@ -47,7 +47,8 @@ def test_a_key_an_engine_and_a_file_are_added_as_the_page_says(tmp_path: Path) -
         text=True,
         check=False,
     )
-    assert "5 passed" in test_run.stdout, test_run.stdout + test_run.stderr
+    assert test_run.returncode == 0, test_run.stdout + test_run.stderr
+    assert "\n5 passed" in test_run.stdout
 
 
 def test_the_recipe_passes_its_check(tmp_path: Path) -> None:
