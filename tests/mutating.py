@@ -172,17 +172,17 @@ class Judge:
 
     def __init__(self, folder: Path, copies: int) -> None:
         self._nearest = NearestTests()
-        self._free_gib: SimpleQueue[Path] = SimpleQueue()
+        self._free_trees: SimpleQueue[Path] = SimpleQueue()
         ignore_rule = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
         for number in range(copies):
             tree = folder / str(number)
             shutil.copytree(HERE, tree, symlinks=True, ignore=ignore_rule)
-            self._free_gib.put(tree)
+            self._free_trees.put(tree)
 
     def judge_mutant(self, mutant: Mutant) -> Mutant:
         """The mutant with its verdict."""
         tests = self._nearest.of(mutant.file)
-        tree = self._free_gib.get()
+        tree = self._free_trees.get()
         path = tree / mutant.file
         whole = path.read_text()
         try:
@@ -196,7 +196,7 @@ class Judge:
                 red = f"red without the mutant, too: {again}"
         finally:
             path.write_text(whole)
-            self._free_gib.put(tree)
+            self._free_trees.put(tree)
         return replace(mutant, verdict=red or "escaped")
 
     def _red(self, tests: list[str], tree: Path) -> str:
@@ -217,10 +217,10 @@ class Judge:
             return "no end"
         if result.returncode in (0, 5):
             return ""
-        for line in result.stdout.splitlines():
-            if line.startswith(("FAILED ", "ERROR ")):
-                return line.partition(" ")[2].partition(" - ")[0]
-        return f"pytest ended with {result.returncode}"
+        failure = re.search(
+            r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)", result.stdout, re.MULTILINE
+        )
+        return failure[1] if failure else f"pytest ended with {result.returncode}"
 
 
 def main() -> int:
