@@ -92,10 +92,8 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> 
 def test_a_failure_shows_step_host_last_lines_and_remedy(run: Deploy) -> None:
     messages = [
         "    [spark3] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.3)",
-        *(
-            "    [spark4] Authentication error (no key)",
-            events.RunStart(["spark1", "spark2", "spark5"]),
-        ),
+        "    [spark4] Authentication error (no key)",
+        events.RunStart(["spark1", "spark2", "spark5"]),
         events.StepProgress("Base | Install packages"),
         "    [spark5] its words of an earlier step",
         "    [spark1] E: Unable to locate package nosuch",
