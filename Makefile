@@ -65,14 +65,14 @@ near-tests: $(STAMP)
 	$(PYTEST) --dist worksteal -m "not slow" $$($(BIN)/python tests/nearest_tests.py)
 
 # More workers than cores: some wait for agents and time-outs while others use the processor. Lab
-# tests wait more, so they get two workers more.
+# tests wait more, so they get one worker more.
 WORKERS = $(shell expr $$(nproc) + 1)
 PYTEST = $(BIN)/pytest -q --durations=10 -n $(WORKERS)
 
 unit-tests: $(STAMP)
 	$(PYTEST) --dist worksteal $(ONLY) $(UNIT)
 
-lab-tests: WORKERS = $(shell expr $$(nproc) + 3)
+lab-tests: WORKERS = $(shell expr $$(nproc) + 2)
 lab-tests: lab-parts
 	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/lab
 
