@@ -10,6 +10,7 @@ from a_spark import spark
 from lockstep.core.errors import InventoryError
 from lockstep.host.uploaded_secrets import uploaded_secrets_of
 from lockstep.inventory.host import HostPlan
+from lockstep.monitoring.alertmanager import alertmanager_text
 
 MAIL = {"email": "a@example.org", "smarthost": "mail.example.org:587", "sender": "s@example.org"}
 
@@ -43,6 +44,11 @@ def test_a_receiver_that_cannot_work_is_refused(receiver: dict[str, object], mes
 
 
 TOKEN = {"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}}
+
+
+def test_a_mail_server_must_speak_tls_unless_the_owner_says_no() -> None:
+    for more, line in (({}, "require_tls: true"), ({"starttls": False}, "require_tls: false")):
+        assert line in alertmanager_text(alerting({**MAIL, **more}).settings)
 
 
 def test_secrets_come_from_the_operator_s_machine_for_root_alone(tmp_path: Path) -> None:
