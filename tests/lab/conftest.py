@@ -4,15 +4,12 @@ LOCKSTEP_TEST_LAB=NAME works on a lab of that name and leaves it up, for writing
 a first deploy each time. Without it each run has a lab of its own, gone afterwards.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,10 +29,9 @@ _FIRST = (
     "deploy/test_same_hosts",
     *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
     *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm", _REMOVE),
-    *("engines/test_llamacpp", "switching/test_power", "drift/test_drift_is_named"),
+    *("engines/test_llamacpp", "switching/test_power", "drift/test_drift"),
     *("switching/test_switching", "access/test_tls", "deploy/test_interrupted"),
-    *("deploy/test_artefacts", "switching/test_gpu"),
-    *("deploy/test_screen", "switching/test_switch_faults", "switching/test_memory"),
+    *("deploy/test_artefacts", "switching/test_switch_faults", "switching/test_memory"),
     *("gateway/test_switching", "deploy/test_proxy", "access/test_open_engine"),
 )
 
@@ -76,9 +72,7 @@ def _take_down(name: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="session")
-def stack(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def stack(request, tmp_path_factory):
     """The lab with its two hosts; taken down at the end, also after a failure or Ctrl-C."""
     kept_lab = os.environ.get("LOCKSTEP_TEST_LAB")
     name, folder = kept_lab or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack")
@@ -113,7 +107,7 @@ def _copy_lab(source: str, stack: Stack) -> None:
 
 
 @pytest.fixture(scope="module")
-def another_lab_afterwards(request: pytest.FixtureRequest, stack: Stack) -> Iterator[None]:
+def another_lab_afterwards(request, stack):
     """Give the files that follow another copy of the deployed lab, where labs are copies."""
     yield
     if source := _deployed_lab(request.config):
@@ -145,9 +139,7 @@ def _first_deploy(stack: Stack) -> DeployResult:
 
 
 @pytest.fixture(scope="session")
-def first(
-    request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory
-) -> DeployResult:
+def first(request, stack, tmp_path_factory):
     """The first deploy of the two hosts, which must end well."""
     source = _deployed_lab(request.config)
     result = _deploy_once(source, tmp_path_factory) if source else _first_deploy(stack)
@@ -156,7 +148,7 @@ def first(
 
 
 @pytest.fixture(autouse=True)
-def no_deploy_runs_on(request: pytest.FixtureRequest) -> Iterator[None]:
+def no_deploy_runs_on(request):
     """Let no deploy and no broken server of a failed test run on into the next test."""
     yield
     if "stack" in request.fixturenames:
@@ -164,18 +156,18 @@ def no_deploy_runs_on(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def deployed_stack(stack: Stack, first: object) -> Stack:
+def deployed_stack(stack, first):
     """Two deployed hosts."""
     return stack
 
 
 @pytest.fixture
-def lab_host(deployed_stack: Stack) -> Host:
+def lab_host(deployed_stack):
     """spark1, for tests that would be the same on every host."""
     return deployed_stack.spark1
 
 
 @pytest.fixture(params=["spark1", "spark2"])
-def host(request: pytest.FixtureRequest, deployed_stack: Stack) -> Host:
+def host(request, deployed_stack):
     """Each of the two hosts in turn."""
     return Host(deployed_stack.name, request.param)

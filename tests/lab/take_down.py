@@ -3,8 +3,6 @@
 usage: take-down NAME    started by conftest.py, which keeps the other end of standard input
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """A receiver of alerts on the lab's side of its network."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -8,8 +8,6 @@ the deploy's process is killed at that command instead, before it runs or as it 
 the connections to all hosts. A line of JSON for each.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The power of a lab's host, and stand-in engines that stay quick over its boots."""
 
-from __future__ import annotations
-
 import json
 
 import faults

@@ -3,8 +3,6 @@
 The command (`make cluster-faults`) runs every fault on each rank in each phase and prints counts.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

@@ -1,7 +1,5 @@
 """Downloads and copies of a lab's hosts, and leftovers of the copying."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

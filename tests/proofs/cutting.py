@@ -9,8 +9,6 @@ deploy itself. The exit code is 1 if a `current` engine was broken afterwards.
     python tests/proofs/cutting.py [--points 10] [--seed N] [--lab NAME]
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

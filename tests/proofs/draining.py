@@ -4,8 +4,6 @@
 the minimum, and as many in which it only falls near. `make test` makes two of them.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -6,8 +6,6 @@ Prints JSON: {"before", "after": differences, "found": {plant: differences}}, ea
 are taken by the very modules that `lockstep diff` sends.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """A host's state before a deploy that is to come to nothing, and the differences afterwards."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Self

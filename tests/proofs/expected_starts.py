@@ -4,8 +4,6 @@ A process of its own, because reading the lab's inventory moves the reader into 
 ANSWERS is JSON: host → {"venv" or the digest of an image: the host's record}.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults that are thrown into switches: the commands that make each on a host and clear it away."""
 
-from __future__ import annotations
-
 import json
 import random
 import shlex

@@ -8,8 +8,6 @@ rights than before, no command waited beyond its bound. A call with --only does 
 more. The table at the end has the last verdict of each row; the exit code is 1 where one is broken.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Runs of a long proof in a file, a line of JSON for each, so that a later call goes on there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -5,8 +5,6 @@ JSON to the file of --record; a call with the same seed and file makes the runs 
 The exit code is 1 when a rule was broken.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -5,8 +5,6 @@
 `make soak` runs a shorter one, `tests/lab/switching/test_switch_faults.py` a short one.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shlex

@@ -1,7 +1,5 @@
 """A lab of its own for the tests on hosts, its hosts, and deploys to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

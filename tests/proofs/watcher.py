@@ -7,8 +7,6 @@ An engine is recognised by its command line, which differs between models; a dea
 nobody has reaped yet has none.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Open WebUI of a host in a browser, as its operator opens it: through ssh, at a port of ours."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Iterator

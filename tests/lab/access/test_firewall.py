@@ -1,9 +1,5 @@
 """Ports that nobody opened are closed to other machines, and SSH stays open, whatever happens."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from earlier_state import EarlierState
 from stack import Host, Stack, until
@@ -17,7 +13,7 @@ CONTAINER = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_is_left(stack: Stack) -> Iterator[None]:
+def nothing_is_left(stack):
     """Leave the hosts as the next tests expect them."""
     yield
     stack.spark1.root("systemctl stop stray; docker rm -f stray")
@@ -48,7 +44,7 @@ def reachable_ports(stack: Stack) -> dict[int, bool]:
 CLOSED = {22: True, 9990: False, 9991: False}
 
 
-def test_only_what_was_opened_is_reached_from_another_machine(deployed_stack: Stack) -> None:
+def test_only_what_was_opened_is_reached_from_another_machine(deployed_stack):
     strays_listen(deployed_stack.spark1)
     assert reachable_ports(deployed_stack) == CLOSED
     # Without the rules both are open: nothing else keeps anybody out.
@@ -58,9 +54,7 @@ def test_only_what_was_opened_is_reached_from_another_machine(deployed_stack: St
     assert reachable_ports(deployed_stack) == CLOSED
 
 
-def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(
-    deployed_stack: Stack,
-) -> None:
+def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(deployed_stack):
     """Docker starts after them, and the rules that it adds open nothing."""
     deployed_stack.lab("cycle", deployed_stack.spark1.name)
     strays_listen(deployed_stack.spark1)
@@ -68,7 +62,7 @@ def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(
     assert deployed_stack.spark1.show("lockstep-firewall.service", "ActiveState") == "active"
 
 
-def test_rules_that_would_lock_everybody_out_are_taken_back(deployed_stack: Stack) -> None:
+def test_rules_that_would_lock_everybody_out_are_taken_back(deployed_stack):
     earlier_rules = deployed_stack.spark1.root("nft list table inet lockstep")
     earlier_state = EarlierState.of(deployed_stack.spark1)
     inventory = deployed_stack.inventory("locked", firewall={"ssh_ports": [2222]})

@@ -1,14 +1,11 @@
 """Two hosts that serve one model, and a wrong address of their link that costs nobody a host."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from unittest.mock import ANY
 
 import pytest
 from earlier_state import EarlierState
-from stack import REPOSITORY, Host, Stack, until
+from stack import REPOSITORY, Host, until
 
 NETPLAN = "/etc/netplan/40-cx7.yaml"
 #: The port of Ethernet that the deploy itself comes through.
@@ -18,7 +15,7 @@ UDEV = "printf '#!/bin/sh\\nexit 0\\n' > /usr/local/sbin/udevadm; chmod +x /usr/
 
 
 @pytest.fixture
-def linked_host(deployed_stack: Stack) -> Iterator[Host]:
+def linked_host(deployed_stack):
     """spark1 with netplan, as DGX OS has it, and one more port; undone afterwards."""
     host = deployed_stack.spark1
     earlier_packages, groups = package_names(host), group_names(host)
@@ -65,9 +62,7 @@ def addresses(host: Host) -> dict[str, tuple[int, list[str]]]:
     }
 
 
-def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
-    deployed_stack: Stack, linked_host: Host
-) -> None:
+def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(deployed_stack, linked_host):
     fabric = {"interfaces": {"enp1s0f0np0": "10.88.0.11/24"}, "netplan": True, "mtu": 9000}
     right = deployed_stack.inventory("right", spark1__fabric=fabric)
     result = deployed_stack.good_deploy("-y", "--limit", "spark1", inventory=right)
@@ -104,7 +99,7 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
     )
 
 
-def test_the_lab_proves_tcp_and_says_so(deployed_stack: Stack) -> None:
+def test_the_lab_proves_tcp_and_says_so(deployed_stack):
     target_path = REPOSITORY / "inventories/lab_cluster.py"
     result = deployed_stack.lockstep("cluster check", inventory=target_path)
     assert result.code == 0, result.text

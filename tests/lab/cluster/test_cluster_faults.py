@@ -4,10 +4,7 @@ The whole matrix is `make cluster-faults`. The tests go from one to the next wit
 starts of the group as possible; at the end its link is a ConnectX port without a cable.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import booting
@@ -15,7 +12,7 @@ import cluster_faults
 import pytest
 from cluster_faults import REAL, STANDIN, Case
 from faults import KNOBS
-from stack import Host, Stack, until
+from stack import Host, until
 
 from lockstep.onhost.records import models_by_boot
 
@@ -23,13 +20,13 @@ UNIT = cluster_faults.UNITS[STANDIN]
 
 
 @pytest.fixture(scope="module")
-def inventory(stack: Stack, first: object) -> Path:
+def inventory(stack, first):
     """The two hosts as one cluster whose members make their last model hot again."""
     return stack.inventory("at boot", cluster_faults.INVENTORY, boot="last")
 
 
 @pytest.fixture(scope="module")
-def together(stack: Stack, inventory: Path) -> Iterator[Stack]:
+def together(stack, inventory):
     """The hosts after a deploy of the cluster; undone afterwards."""
     stack.good_deploy(inventory=inventory)
     yield stack
@@ -40,7 +37,7 @@ def together(stack: Stack, inventory: Path) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def hot(together: Stack) -> None:
+def hot(together):
     """Make the group hot. It is faster than one Spark's memory allows, and not than that of two."""
     for host in together.hosts:
         host.root(f"echo '{json.dumps({'decode_rate': 100})}' > {KNOBS}/standin-sglang.json")
@@ -50,14 +47,12 @@ def hot(together: Stack) -> None:
 
 
 @pytest.fixture(scope="module")
-def cold(together: Stack) -> None:
+def cold(together):
     """Make every model cold."""
     assert together.spark1.switch("none").code == 0
 
 
-def test_each_rank_is_started_with_exactly_the_recipes_words(
-    together: Stack, hot: None, inventory: Path
-) -> None:
+def test_each_rank_is_started_with_exactly_the_recipes_words(together, hot, inventory):
     variants = together.variants(inventory)
     for rank, host in enumerate(together.hosts):
         # The engine, and what it was forked from.
@@ -68,9 +63,7 @@ def test_each_rank_is_started_with_exactly_the_recipes_words(
         assert words[words.index("--nnodes") + 1] == "2"
 
 
-def test_what_is_split_over_hosts_is_measured_where_it_answers(
-    together: Stack, hot: None, inventory: Path, tmp_path: Path
-) -> None:
+def test_what_is_split_over_hosts_is_measured_where_it_answers(together, hot, inventory, tmp_path):
     options = {"inventory": inventory}
     file = tmp_path / "rank 0.json"
     code, suites, output = together.bench(file, "--suite", "decode", **options)
@@ -85,9 +78,7 @@ def test_what_is_split_over_hosts_is_measured_where_it_answers(
     assert "Measure it on spark1" in " ".join(output.split())
 
 
-def test_after_a_power_cut_the_first_member_waits_for_the_others(
-    together: Stack, hot: None
-) -> None:
+def test_after_a_power_cut_the_first_member_waits_for_the_others(together, hot):
     first_host, two = together.hosts
     power = booting.Booting(together, two)
     power.take_power()
@@ -112,12 +103,12 @@ def test_after_a_power_cut_the_first_member_waits_for_the_others(
     ],
     ids=str,
 )
-def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
+def test_no_half_of_a_group_stays_up(together, case):
     cluster_faults.run(together, case)
     assert case.violations == []
 
 
-def test_a_rank_alone_is_refused_with_the_remedy(together: Stack, cold: None) -> None:
+def test_a_rank_alone_is_refused_with_the_remedy(together, cold):
     def lone_start() -> str:
         # systemd itself refuses a unit that the tests before have started often.
         two.look(f"systemctl reset-failed {UNIT}")
@@ -170,9 +161,7 @@ PLANTED = {
 }
 
 
-def test_the_launch_check_refuses_a_member_that_differs_and_names_all_differences(
-    together: Stack, cold: None
-) -> None:
+def test_the_launch_check_refuses_a_member_that_differs_and_names_all_differences(together, cold):
     for plant, _, _ in PLANTED.values():
         together.two.root(plant)
     together.two.root(f"mkdir {_PACKAGE}")
@@ -193,7 +182,7 @@ def test_the_launch_check_refuses_a_member_that_differs_and_names_all_difference
     assert "; engine: spark1 " in " ".join(real.text.split())
 
 
-def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
+def test_the_real_vllm_answers_from_both_hosts(together):
     assert together.spark1.switch(REAL).code == 0
     port, unit = cluster_faults.PORTS[REAL], cluster_faults.UNITS[REAL]
     (model,) = together.spark1.get(f"http://127.0.0.1:{port}/v1/models")["data"]
@@ -210,8 +199,8 @@ PORT = "enp1s0f0np0"
 
 
 def test_without_cables_hosts_are_deployed_to_and_with_them_the_group_starts_without_a_deploy(
-    together: Stack, cold: None, inventory: Path
-) -> None:
+    together, cold, inventory
+):
     first_host, two = together.hosts
     cabled_hosts = {
         f"{host.name}__fabric": {

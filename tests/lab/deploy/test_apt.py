@@ -1,13 +1,10 @@
 """Other services of a Spark use apt too: a deploy waits for them, and says for whom."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Iterator
 
 import pytest
-from stack import Host, Stack, until
+from stack import until
 
 MARK = "/var/lib/nvidia-spark-run-apt-upgrade-once/done"
 # Stands in for a service that works for the Dashboard: apt and dpkg lock with fcntl.
@@ -33,7 +30,7 @@ SOURCE = "/etc/apt/sources.list.d/dgx.list"
 
 
 @pytest.fixture
-def busy_host(deployed_stack: Stack) -> Iterator[Host]:
+def busy_host(deployed_stack):
     """A host with four faults of apt, which then has none.
 
     apt is in use, an earlier run of it was cut off, a source of packages is dead, and an upgrade of
@@ -55,8 +52,8 @@ def busy_host(deployed_stack: Stack) -> Iterator[Host]:
 
 
 def test_a_deploy_waits_for_apts_locks_and_finishes_what_a_cut_off_run_left(
-    deployed_stack: Stack, busy_host: Host
-) -> None:
+    deployed_stack, busy_host
+):
     deploy = deployed_stack.start("-y", "--limit", busy_host.name)
     wait_message = "packages prepare: waited 0 s of 30 min, /var/lib/dpkg/lock-frontend is held by"
     deploy.says(wait_message + r" aptd \(process \d+, aptd-stand-in\.service\)")
@@ -80,7 +77,7 @@ def test_a_deploy_waits_for_apts_locks_and_finishes_what_a_cut_off_run_left(
 
 
 @pytest.fixture
-def wedged_host(deployed_stack: Stack) -> Iterator[Host]:
+def wedged_host(deployed_stack):
     """A host that lacks jq, and has two unpacked, unconfigured packages of others."""
     host = deployed_stack.spark1
     host.root("apt-get -qq -y remove jq; rm -f /run/snapped")
@@ -99,9 +96,7 @@ def wedged_host(deployed_stack: Stack) -> Iterator[Host]:
     host.root("apt-get -qq -y install --no-install-recommends jq")
 
 
-def test_packages_of_others_that_are_half_installed_are_named_and_left(
-    deployed_stack: Stack, wedged_host: Host
-) -> None:
+def test_packages_of_others_that_are_half_installed_are_named_and_left(deployed_stack, wedged_host):
     """The upgrade of the vendor's is done by then, and nobody is warned of it."""
     result = deployed_stack.deploy("-y", "--limit", wedged_host.name)
     output = " ".join(result.output.split())

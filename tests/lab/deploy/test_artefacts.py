@@ -1,14 +1,12 @@
 """Recipes that the engine refuses, and images and weights that differ from their pins."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-from stack import REPOSITORY, DeployResult, Host, Stack
+from stack import REPOSITORY, Host
 
 from lab import RECIPES
 from lockstep.fit import catalogue
@@ -31,7 +29,7 @@ ODD = {
 
 
 @pytest.fixture(scope="module")
-def refused_deploy(stack: Stack, first: object) -> DeployResult:
+def refused_deploy(stack, first):
     """The deploy of recipes that the engine refuses; it wrote no unit."""
     host, folder = stack.spark1, stack.folder / "refused-recipes"
     folder.mkdir(exist_ok=True)
@@ -48,9 +46,7 @@ def refused_deploy(stack: Stack, first: object) -> DeployResult:
     return result
 
 
-def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(
-    refused_deploy: DeployResult,
-) -> None:
+def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(refused_deploy):
     assert refused_deploy.code == 1
     closing = " ".join(refused_deploy.closing.split())
     assert "FAILED spark1: Engine check | Ask the engine" in closing
@@ -60,8 +56,8 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
 
 
 def test_the_next_deploy_asks_no_engine_again_and_brings_tags_and_weights_that_were_gone(
-    refused_deploy: DeployResult, deployed_stack: Stack, lab_host: Host
-) -> None:
+    refused_deploy, deployed_stack, lab_host
+):
     # Images of earlier tests' recipes have tags until `lockstep gc`; wanted are those of the units.
     images = set(re.findall(r"[\w./:-]+@sha256:[0-9a-f]{64}", units(lab_host)))
     assert [image for image in images if "sglang" in image]
@@ -110,9 +106,7 @@ STALE = {
 }
 
 
-def test_the_real_engine_takes_the_production_recipe_and_names_a_class_it_cannot_import(
-    lab_host: Host,
-) -> None:
+def test_the_real_engine_takes_the_production_recipe_and_names_a_class_it_cannot_import(lab_host):
     recipe = catalogue.load().recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
     # Variables of the fork, which vLLM 0.32 has not (the recipe's engine_versions).
     fork_variables = {"VLLM_NVFP4_GEMM_BACKEND", "VLLM_USE_FLASHINFER_MOE_FP4"}

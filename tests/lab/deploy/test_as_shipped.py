@@ -2,12 +2,8 @@
 under our names.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
-from stack import Host, Stack, state
+from stack import Host, state
 
 from lockstep.onhost.records.ownership import ADOPTED_FOLDER, MARK
 
@@ -28,66 +24,10 @@ HOOK_ONLY = (
 )
 # With its time: a file younger than Docker is a reason to restart it.
 BACK = f"cp -p {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
-# The lab has Docker 26. Before it stands what answers as 29 does; the toolkit has a second program.
-DOCKER_29 = """cat > /root/docker29.py <<'END'
-import http.client, http.server, json, socket, socketserver
-class Docker(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect("/run/docker26.sock")
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        docker = Docker("docker")
-        docker.request("GET", self.path)
-        answer = docker.getresponse()
-        said = answer.read()
-        if self.path.endswith("/info"):
-            device = {"Source": "cdi", "ID": "nvidia.com/gpu=all"}
-            new = {"ServerVersion": "29.2.1", "DiscoveredDevices": [device]}
-            said = json.dumps(json.loads(said) | new).encode()
-        self.send_response(answer.status)
-        self.send_header("Api-Version", answer.getheader("Api-Version"))
-        self.send_header("Content-Length", len(said))
-        self.end_headers()
-        self.wfile.write(said if self.command == "GET" else b"")
-    do_HEAD = do_GET
-    def address_string(self):
-        return "socket"
-server = socketserver.ThreadingUnixStreamServer("/run/docker29.sock", Handler)
-server.serve_forever()
-END
-systemd-run --quiet --unit docker29 python3 /root/docker29.py
-until [ -S /run/docker29.sock ]; do sleep 0.1; done
-mv /run/docker.sock /run/docker26.sock && mv /run/docker29.sock /run/docker.sock
-install -m 0755 /bin/true /usr/local/bin/nvidia-cdi-hook
-cp /etc/cdi/nvidia.yaml /root/nvidia.yaml
-echo '# libcuda.so.570.1' >> /etc/cdi/nvidia.yaml"""
-DOCKER_26 = (
-    "systemctl stop docker29; mv /run/docker26.sock /run/docker.sock;"
-    " rm /root/docker29.py /usr/local/bin/nvidia-cdi-hook; mv /root/nvidia.yaml /etc/cdi/"
-)
-
-
-@pytest.fixture
-def updated_host(deployed_stack: Stack) -> Iterator[Host]:
-    """spark2 with Docker 29, and the CDI file of the driver before."""
-    deployed_stack.two.root(DOCKER_29)
-    yield deployed_stack.two
-    deployed_stack.two.root(DOCKER_26)
-
-
-def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(
-    deployed_stack: Stack, updated_host: Host
-) -> None:
-    result = deployed_stack.deploy("--dry", "--limit", updated_host.name)
-    output = " ".join(result.output.split())
-    assert result.code == 1
-    assert "error cdi-stale: /etc/cdi/nvidia.yaml was made for driver 570.1" in output
-    assert "sudo systemctl restart nvidia-cdi-refresh" in output
 
 
 @pytest.fixture(scope="module")
-def foreign(stack: Stack, first: object) -> Iterator[Host]:
+def foreign(stack, first):
     """spark2 with a container and a volume as NVIDIA's playbook makes them, and a unit by hand.
 
     These are called `chat`, and the unit, enabled and running, as that of a model. Its Docker is as
@@ -121,8 +61,8 @@ def image_of_webui(host: Host) -> str:
 
 
 def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_findings_on_their_host(
-    deployed_stack: Stack, foreign: Host
-) -> None:
+    deployed_stack, foreign
+):
     earlier_state = state(foreign)
     inventory = deployed_stack.inventory("theirs", webui=WEBUI, models=MODELS)
     result = deployed_stack.deploy(inventory=inventory)
@@ -148,9 +88,7 @@ def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_findings_on_their
     assert "container chat is not Lockstep's" in answer.text
 
 
-def test_what_somebody_else_made_is_taken_over_on_purpose(
-    deployed_stack: Stack, foreign: Host
-) -> None:
+def test_what_somebody_else_made_is_taken_over_on_purpose(deployed_stack, foreign):
     # Once it is mended, NVIDIA's hook alone gives the GPU.
     with_gpu = f"docker run --rm --gpus all --entrypoint true {image_of_webui(foreign)}"
     assert foreign.run(f"sudo -n {with_gpu}").code != 0

@@ -3,13 +3,11 @@
 That what no host has is downloaded once: test_same_hosts.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from copies import MODELS, address, hashes, nothing_is_left
-from stack import Host, Stack, forget_leases, until
+from stack import Host, forget_leases, until
 
 QWEN = f"{MODELS}/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 MISTRAL = f"{MODELS}/hub/models--mistralai--Mistral-Small-4-119B-2603-NVFP4"
@@ -18,7 +16,7 @@ SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_leases(stack: Stack, first: object) -> None:
+def no_leases(stack, first):
     """Remove leases: earlier tests may have killed deploys, or made deploys and engines fail."""
     for host in stack.hosts:
         forget_leases(host)
@@ -26,8 +24,8 @@ def no_leases(stack: Stack, first: object) -> None:
 
 
 def test_a_host_whose_peer_dies_goes_on_by_itself_and_wrong_bytes_of_a_peer_are_refused(
-    deployed_stack: Stack,
-) -> None:
+    deployed_stack,
+):
     """Qwen, which none has, is fetched first; Mistral then by spark1 from spark2."""
     first_host, two = deployed_stack.hosts
     shard = two.root(f"readlink -f {MISTRAL}/snapshots/*/*00001-of*.safetensors").strip()

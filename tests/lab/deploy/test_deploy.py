@@ -1,17 +1,13 @@
 """The first deploy of two wiped hosts, and the second one, which has nothing to do."""
 
-from __future__ import annotations
-
 import re
 
-from stack import DeployResult, Host, Stack, engine_answers, state
+from stack import engine_answers, state
 
 from lockstep.lock import lockfile
 
 
-def test_the_first_deploy_ends_well_and_says_what_runs_where(
-    deployed_stack: Stack, first: DeployResult
-) -> None:
+def test_the_first_deploy_ends_well_and_says_what_runs_where(deployed_stack, first):
     closing = first.closing
     for host in deployed_stack.hosts:
         table = closing.partition(f"{host.name}\n")[2]
@@ -31,9 +27,7 @@ def test_the_first_deploy_ends_well_and_says_what_runs_where(
     assert [line for line in closing.splitlines() if len(line) > 80] == []
 
 
-def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(
-    deployed_stack: Stack, first: DeployResult
-) -> None:
+def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(deployed_stack, first):
     assert first.output.count("Resolving what lab.lock.yaml") == 1
     assert " ".join(first.output.split()).count("Note: lab.lock.yaml has new entries") == 1
     record = deployed_stack.lock.read_text(encoding="utf-8")
@@ -42,7 +36,7 @@ def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(
     assert pins.precompiled and len(pins.images) == 3
 
 
-def test_the_forks_compiled_parts_are_those_of_the_lock(deployed_stack: Stack, host: Host) -> None:
+def test_the_forks_compiled_parts_are_those_of_the_lock(deployed_stack, host):
     [pin] = lockfile.load(deployed_stack.lock).precompiled.values()
     vllm = "/opt/lockstep/engines/current/vllm"
     assert host.root(f"cat {vllm}/src/vllm_fork/_C.abi3.so") == f"compiled from {pin.commit}\n"
@@ -50,9 +44,7 @@ def test_the_forks_compiled_parts_are_those_of_the_lock(deployed_stack: Stack, h
     assert stored_sum == pin.sha256
 
 
-def test_no_model_is_hot_and_nothing_starts_a_model_or_a_container_behind_the_units(
-    host: Host,
-) -> None:
+def test_no_model_is_hot_and_nothing_starts_a_model_or_a_container_behind_the_units(host):
     assert host.active() == set()
     links = host.root("find /etc/systemd -path '*.wants/*' -o -path '*.requires/*'")
     assert [line for line in links.splitlines() if re.search("vllm|sglang|tiny", line)] == []
@@ -65,7 +57,7 @@ def test_no_model_is_hot_and_nothing_starts_a_model_or_a_container_behind_the_un
     assert output.splitlines() == ["no true false"]
 
 
-def test_the_gateway_answers_before_any_model_is_hot(host: Host) -> None:
+def test_the_gateway_answers_before_any_model_is_hot(host):
     assert host.run("curl -fsS --max-time 20 http://127.0.0.1:8090/health").code == 0
     models = host.get("http://127.0.0.1:8090/v1/models")["data"]
     assert [model["id"] for model in models] == ["qwen", "mistral", "tiny"]
@@ -75,9 +67,7 @@ def test_the_gateway_answers_before_any_model_is_hot(host: Host) -> None:
     )
 
 
-def test_an_engine_outlives_its_operators_login_and_what_that_starts_is_ended_before_it(
-    host: Host,
-) -> None:
+def test_an_engine_outlives_its_operators_login_and_what_that_starts_is_ended_before_it(host):
     """logind removes the semaphores of a regular user's engine when that user logs out."""
     user = host.show("vllm.service", "User")
     lowest = host.root("sed -n 's/^UID_MIN[[:space:]]*//p' /etc/login.defs").strip()
@@ -87,9 +77,7 @@ def test_an_engine_outlives_its_operators_login_and_what_that_starts_is_ended_be
     assert host.run("cat /proc/self/oom_score_adj").out == "0\n"
 
 
-def test_a_second_run_and_a_dry_one_change_nothing_with_few_commands_on_each_host(
-    deployed_stack: Stack,
-) -> None:
+def test_a_second_run_and_a_dry_one_change_nothing_with_few_commands_on_each_host(deployed_stack):
     hosts = deployed_stack.hosts
     earlier_states = [state(host) for host in hosts]
     since = [host.root("date +%s.%N").strip() for host in hosts]

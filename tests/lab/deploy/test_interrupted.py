@@ -1,12 +1,9 @@
 """A run that is cut off anywhere: the next one finishes the job, and nothing half-done is used."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 import pytest
-from stack import Host, Stack, until
+from stack import Host, until
 
 from lockstep.onhost.records.deploy_lock import SILENCE_S
 
@@ -20,7 +17,7 @@ SLOW = {"match": SHARDS, "rate": 500_000}
 
 
 @pytest.fixture
-def mended_stack(deployed_stack: Stack) -> Iterator[Stack]:
+def mended_stack(deployed_stack):
     """A lab whose second host gets its cable and its power back afterwards."""
     yield deployed_stack
     deployed_stack.lab("mend", deployed_stack.two.name)
@@ -28,8 +25,8 @@ def mended_stack(deployed_stack: Stack) -> Iterator[Stack]:
 
 
 def test_a_download_goes_on_without_its_deploy_is_attached_to_and_resumes_where_it_was_killed(
-    deployed_stack: Stack,
-) -> None:
+    deployed_stack,
+):
     host = deployed_stack.spark1
     # Deployed alone, it has nobody to copy from.
     alone = ("-y", "--limit", host.name)
@@ -68,8 +65,8 @@ def test_a_download_goes_on_without_its_deploy_is_attached_to_and_resumes_where_
 
 
 def test_a_host_that_falls_silent_or_is_off_is_given_up_alone_and_finished_by_the_next_run(
-    mended_stack: Stack,
-) -> None:
+    mended_stack,
+):
     first_host, two = mended_stack.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
     first_host.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")

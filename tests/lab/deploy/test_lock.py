@@ -1,10 +1,6 @@
 """The lab's lock: made by the deploy, moved by the command, and restored without a server."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +26,7 @@ TRIPLE = (
 
 
 @pytest.fixture
-def alone(deployed_stack: Stack) -> Path:
+def alone(deployed_stack):
     """An inventory of spark1 only, deployed: each host with another engine builds for a minute."""
     target_path = deployed_stack.inventory("alone", spark2=None)
     deployed_stack.good_deploy(inventory=target_path)
@@ -57,7 +53,7 @@ def current(stack: Stack) -> str:
 
 
 @pytest.fixture
-def newer_flashinfer(deployed_stack: Stack, tmp_path: Path) -> Iterator[None]:
+def newer_flashinfer(deployed_stack, tmp_path):
     """FlashInfer's next version on the lab's indexes; hosts and lock as before afterwards."""
     lab = open_lab(deployed_stack.name)
     overlay, base = lab.state / "services/web", python_index(lab.cache, lambda message: None)
@@ -78,8 +74,8 @@ def newer_flashinfer(deployed_stack: Stack, tmp_path: Path) -> Iterator[None]:
 
 
 def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_every_server_off(
-    deployed_stack: Stack, newer_flashinfer: None, alone: Path
-) -> None:
+    deployed_stack, newer_flashinfer, alone
+):
     host = deployed_stack.spark1
     old, build = lockfile.load(deployed_stack.lock), current(deployed_stack)
     assert host.switch("qwen").code == 0

@@ -3,8 +3,6 @@
 LOCKSTEP_TEST_KILLS is how many deploys are killed; by hand it was 50.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -12,7 +10,7 @@ import signal
 import time
 
 import pytest
-from stack import DEPLOY_LOCK, Deploy, Host, Stack, until
+from stack import DEPLOY_LOCK, Host, until
 
 from lockstep.fleet.hosts import WAIT
 
@@ -27,7 +25,7 @@ def free(host: Host) -> bool:
 
 
 @pytest.fixture
-def deploying(deployed_stack: Stack) -> Deploy:
+def deploying(deployed_stack):
     """A deploy of spark1 that has its lock and is stopped there."""
     deployed_stack.spark1.root("rm -f /data/scripts/llm/switch.sh")
     deploy = deployed_stack.start(*ONE)
@@ -37,8 +35,8 @@ def deploying(deployed_stack: Stack) -> Deploy:
 
 
 def test_a_second_deploy_says_who_works_and_touches_nothing_or_waits_where_it_is_told_to(
-    deployed_stack: Stack, deploying: Deploy
-) -> None:
+    deployed_stack, deploying
+):
     waiting = deployed_stack.start(*ONE, **{WAIT: "600"})
     # Of both hosts, of which the second is free.
     target_path = deployed_stack.inventory("other", operators=("spark",))
@@ -55,7 +53,7 @@ def test_a_second_deploy_says_who_works_and_touches_nothing_or_waits_where_it_is
     assert result.code == 0 and result.changed_operations == set(), result.output[-3000:]
 
 
-def test_a_killed_deploy_leaves_no_lock(deployed_stack: Stack) -> None:
+def test_a_killed_deploy_leaves_no_lock(deployed_stack):
     chance = random.Random(19)
     for kill in range(KILLS):
         deploy = deployed_stack.start(*ONE)
@@ -67,9 +65,7 @@ def test_a_killed_deploy_leaves_no_lock(deployed_stack: Stack) -> None:
     deployed_stack.good_deploy(*ONE)
 
 
-def test_the_log_has_deploys_and_switches_of_all_hosts_in_the_order_of_time(
-    deployed_stack: Stack,
-) -> None:
+def test_the_log_has_deploys_and_switches_of_all_hosts_in_the_order_of_time(deployed_stack):
     for host in deployed_stack.hosts:
         assert host.switch("none").code == 0
     answer = deployed_stack.lockstep("log", "--json")

@@ -1,14 +1,10 @@
-"""The inventory's proxy reaches every client that fetches, and no engine."""
-
-from __future__ import annotations
+"""The inventory's proxy reaches every client that fetches."""
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from stack import Host, Stack, until
+from stack import Host, until
 
 from lab.host import connection, network
 
@@ -18,20 +14,13 @@ PROXY = f"http://10.77.0.1:{PORT}"
 #: What each client asks for when it fetches. That an engine's wheels come through it too:
 #: tests/unit/onhost/environment/test_engine_build.py.
 SIGNS = {
-    "apt": ":3141/apt/",
-    "tools": ":3141/simple/httpx2/",
-    "hub": ":8090/",
-    "images": ":5000/v2/",
+    **{"apt": ":3141/apt/", "tools": ":3141/simple/httpx2/"},
+    **{"hub": ":8090/", "images": ":5000/v2/"},
 }
 
 
-@pytest.fixture(scope="module")
-def behind(stack: Stack, first: object) -> Iterator[list[str]]:
-    """The addresses that a proxy got from a deploy of spark1.
-
-    Each client had something to fetch.
-    """
-    log = stack.folder / "proxy.log"
+def test_each_client_and_docker_itself_fetch_through_the_proxy(deployed_stack, lab_host):
+    stack, log = deployed_stack, deployed_stack.folder / "proxy.log"
     program = Path(__file__).with_name("forward_proxy.py")
     space = network.NAMESPACES / connection.load(stack.name).namespace
     argv = ["nsenter", f"--net={space}", sys.executable, str(program), str(PORT), str(log)]
@@ -39,42 +28,27 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
     with subprocess.Popen(argv) as proxy:
         try:
             until(log.exists, "the proxy listens")
-            for command in (
-                "apt-get -qq -y remove jq",
-                f"rm -rf {TOOLS}/lib/python3*/site-packages/httpx2*",
-                "/usr/local/bin/uv cache clean -q httpx2",
-                "rm -rf /data/models/huggingface/hub/models--lab--tiny-qwen3",
-                "docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
-                " && rm -rf /var/cache/lockstep/layers",
-            ):
-                stack.spark1.root(command)
+            # Each client has something to fetch.
+            lab_host.root(
+                f"apt-get -qq -y remove jq; rm -rf {TOOLS}/lib/python3*/site-packages/httpx2*;"
+                " /usr/local/bin/uv cache clean -q httpx2;"
+                " rm -rf /data/models/huggingface/hub/models--lab--tiny-qwen3;"
+                " docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
+                " && rm -rf /var/cache/lockstep/layers"
+            )
             # A host that is deployed alone copies from no other: the proxy is asked for everything.
             stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
-            again = stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
-            assert again.changed_operations == set()
-            yield log.read_text(encoding="utf-8").splitlines()
+            variables = docker_variables(lab_host)
         finally:
             proxy.terminate()
             stack.good_deploy("-y", "--limit", "spark1")
-    # Without the proxy in the data, Docker knows none any more.
-    assert docker_variables(stack.spark1) == []
-
-
-def test_each_client_and_docker_itself_fetch_through_the_proxy(
-    behind: list[str], lab_host: Host
-) -> None:
-    requests = [line for line in behind if line.startswith("10.77.0.11 ")]
+    requests = [line for line in log.read_text().splitlines() if line.startswith("10.77.0.11 ")]
     assert [
         client for client, sign in SIGNS.items() if not any(sign in line for line in requests)
     ] == []
-    assert f"HTTP_PROXY={PROXY}" in docker_variables(lab_host)
-
-
-def test_engines_know_no_proxy(behind: list[str], lab_host: Host) -> None:
-    assert lab_host.switch("qwen").code == 0
-    environment = lab_host.get("http://127.0.0.1:30001/standin/argv")["environment"]
-    lab_host.switch("none")
-    assert [name for name in environment if "proxy" in name.lower()] == []
+    assert f"HTTP_PROXY={PROXY}" in variables
+    # Without the proxy in the data, Docker knows none any more.
+    assert docker_variables(lab_host) == []
 
 
 def docker_variables(host: Host) -> list[str]:

@@ -1,14 +1,12 @@
 """A host that is wiped, deployed and freed of Lockstep is as before, also after a cut."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
 from typing import Any
 
 import pytest
-from stack import Host, Stack, until
+from stack import Host, until
 
 # Without engines that are built and what builds them: what is built lies in one folder, and takes
 # most of the time.
@@ -59,7 +57,7 @@ def snapshot(host: Host) -> set[str]:
 
 
 @pytest.mark.usefixtures("another_lab_afterwards")
-def test_a_host_is_what_it_was(deployed_stack: Stack) -> None:
+def test_a_host_is_what_it_was(deployed_stack):
     """It leaves a Spark as it was before its first deploy."""
     two = deployed_stack.two
     small = deployed_stack.inventory("small", **SMALL, **deployed_stack.fabric_addresses())

@@ -1,16 +1,11 @@
 """Two freshly deployed hosts are the same, from one download."""
 
-from __future__ import annotations
-
 import re
 
 from copies import OWN, address, fetched_bytes, hashes, nothing_is_left
-from stack import DeployResult, Stack
 
 
-def test_what_no_host_had_was_downloaded_once_and_copied(
-    deployed_stack: Stack, first: DeployResult
-) -> None:
+def test_what_no_host_had_was_downloaded_once_and_copied(deployed_stack, first):
     first_host, two = deployed_stack.hosts
     took = fetched_bytes(deployed_stack)
     origin, copier = took[address(first_host)], took[address(two)]
@@ -28,7 +23,7 @@ def test_what_no_host_had_was_downloaded_once_and_copied(
     nothing_is_left(deployed_stack)
 
 
-def test_two_freshly_deployed_hosts_have_no_drift(deployed_stack: Stack) -> None:
+def test_two_freshly_deployed_hosts_have_no_drift(deployed_stack):
     result = deployed_stack.diff()
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout == "No drift: 2 hosts as inventory and record ask and as each other.\n"

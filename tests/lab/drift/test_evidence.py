@@ -1,12 +1,9 @@
 """Evidence of two hosts: every part answers, nothing is written there, and no secret is in it."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 
-from stack import Host, Stack
+from stack import Host
 
 HISTORY = "/var/log/apt/history.log"
 MARK = "/run/lockstep-test-mark"
@@ -33,7 +30,7 @@ def private(host: Host) -> set[str]:
     return {word for word in words | values if len(word) > 8 and word != "00:00:00:00:00:00"}
 
 
-def test_evidence_of_two_hosts(deployed_stack: Stack, tmp_path: Path) -> None:
+def test_evidence_of_two_hosts(deployed_stack, tmp_path):
     spark = deployed_stack.spark1
     plant(spark)
     earlier_units = spark.root("systemctl list-units --state=active --plain -q")

@@ -5,8 +5,6 @@ usage: real_loaders.py vllm|sglang   standard input: [[folder, load format], ...
 Of each the names are printed as JSON, null where the loader finds none or lacks one.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import fnmatch

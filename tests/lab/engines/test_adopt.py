@@ -1,13 +1,9 @@
 """Engines that somebody else starts, as `lockstep adopt` shows them: by real systemd and Docker."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stack import Host, Stack
 
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, parse
@@ -28,7 +24,7 @@ ExecStart=/opt/theirs/vllm serve %I --port ${{PORT}} --api-key ${{VLLM_API_KEY}}
 
 
 @pytest.fixture
-def foreign_host(deployed_stack: Stack) -> Iterator[Host]:
+def foreign_host(deployed_stack):
     """A Spark on which an instance of a template runs, and a container has been made."""
     host = deployed_stack.spark1
     for path, text in FILES.items():
@@ -46,9 +42,7 @@ def foreign_host(deployed_stack: Stack) -> Iterator[Host]:
     )
 
 
-def test_a_unit_and_a_container_become_recipes_without_their_secrets(
-    deployed_stack: Stack, foreign_host: Host
-) -> None:
+def test_a_unit_and_a_container_become_recipes_without_their_secrets(deployed_stack, foreign_host):
     result = deployed_stack.lockstep("adopt", foreign_host.name)
     assert result.code == 0, result.text
     assert not [secret for secret in SECRETS if secret in result.text]

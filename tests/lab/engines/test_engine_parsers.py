@@ -3,8 +3,6 @@
 Needs no lab and no GPU: `lab.parsers` installs vLLM's CPU build and what SGLang's parser needs.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -148,9 +146,7 @@ class EngineAnswer:
 
 
 @pytest.fixture(scope="module", params=["vllm", "sglang"])
-def answer(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> EngineAnswer:
+def answer(request, tmp_path_factory):
     """Each engine's answer. Another number of written commands: MUTATED_COMMANDS=10000."""
     engine: str = request.param
     recipes = [
@@ -239,7 +235,7 @@ def ask(engine: str, questions: list[dict[str, Any]], folder: Path) -> tuple[dic
     return answer, options
 
 
-def test_the_catalogue_is_taken_and_removed_flags_are_named(answer: EngineAnswer) -> None:
+def test_the_catalogue_is_taken_and_removed_flags_are_named(answer):
     refusals = {name: text for name, text in answer.refusals.items() if not name.endswith(ENDS)}
     assert answer.version.startswith(parser_options.VERSIONS[answer.engine])
     assert set(refusals) == answer.foreign | answer.removed_flags, "\n".join(refusals.values())
@@ -248,14 +244,14 @@ def test_the_catalogue_is_taken_and_removed_flags_are_named(answer: EngineAnswer
         assert parser_options.VERSIONS[answer.engine] in refusals[flag]
 
 
-def test_the_list_of_options_is_that_of_the_parser(answer: EngineAnswer) -> None:
+def test_the_list_of_options_is_that_of_the_parser(answer):
     """`python -m lab.parser_options` writes it anew."""
     file = parser_options.FOLDER / f"{answer.engine}.txt"
     option_list = parser_options.option_list(answer.engine, answer.options)
     assert file.read_text(encoding="utf-8") == option_list
 
 
-def test_a_command_is_read_as_the_engine_reads_it(answer: EngineAnswer) -> None:
+def test_a_command_is_read_as_the_engine_reads_it(answer):
     """A command that one refuses the other refuses, too."""
     assert [text for text in answer.refusals.values() if "Lockstep reads" in text] == []
     as_written, in_full = (

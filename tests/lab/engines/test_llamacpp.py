@@ -4,19 +4,15 @@ At the end stand-ins of vLLM make vectors and rank texts, and one of SGLang cann
 its recipe before its start; all of it at one deploy.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from faults import KNOBS
-from stack import REPOSITORY, DeployResult, Host, Stack
+from stack import REPOSITORY, Host
 
 from lab import RECIPES
 
@@ -55,7 +51,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def models_deploy(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
+def models_deploy(stack, first):
     """spark1 with these models beside the others, and that deploy; removed afterwards."""
     path = stack.inventory("llamacpp", models=MODELS)
     yield path, stack.good_deploy(*ONE, inventory=path)
@@ -71,20 +67,20 @@ def models_deploy(stack: Stack, first: object) -> Iterator[tuple[Path, DeployRes
 
 
 @pytest.fixture(scope="module")
-def inventory(models_deploy: tuple[Path, DeployResult]) -> Path:
+def inventory(models_deploy):
     """The inventory of that deploy."""
     return models_deploy[0]
 
 
 @pytest.fixture(scope="module")
-def hot(stack: Stack, inventory: Path) -> Host:
+def hot(stack, inventory):
     """Make a model hot on spark1."""
     answer = stack.spark1.switch("gguf")
     assert answer.code == 0, answer.text
     return stack.spark1
 
 
-def test_the_real_program_serves_the_pinned_files_of_the_recipes_quantisation(hot: Host) -> None:
+def test_the_real_program_serves_the_pinned_files_of_the_recipes_quantisation(hot):
     output = hot.root(f"cd {HUB}/snapshots/* && find . -name '*.gguf'")
     assert sorted(output.split()) == [
         "./UD-IQ2_M/tiny-qwen3-UD-IQ2_M-00001-of-00002.gguf",
@@ -105,9 +101,7 @@ def test_the_real_program_serves_the_pinned_files_of_the_recipes_quantisation(ho
     assert re.search(r"[a-z]", choice["message"]["content"])
 
 
-def test_bench_measures_it_by_its_own_counters(
-    stack: Stack, inventory: Path, hot: Host, tmp_path: Path
-) -> None:
+def test_bench_measures_it_by_its_own_counters(stack, inventory, hot, tmp_path):
     code, suites, output = stack.bench(
         # A model that fits the processor's cache is not bound by memory, and other hosts of this
         # machine take the processor from a real engine.
@@ -126,7 +120,7 @@ def test_bench_measures_it_by_its_own_counters(
     assert json.loads((tmp_path / "r.json").read_text())["subject"]["model"] == "gguf"
 
 
-def test_another_model_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
+def test_another_model_takes_its_place_and_it_ends_in_order(hot):
     # Two in its slots, and four that wait for one.
     hot.hold_streams(PORT, NAME, 6)
     answer = hot.switch("qwen")
@@ -136,7 +130,7 @@ def test_another_model_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
 
 
 @pytest.fixture
-def qwen(hot: Host) -> Host:
+def qwen(hot):
     """Make qwen hot, if the test before left another model."""
     if hot.status()["hot"] != "qwen":
         assert hot.switch("qwen").code == 0
@@ -148,7 +142,7 @@ def part_of_the_model(host: Host, number: int) -> str:
     return host.root(f"readlink -f {HUB}/snapshots/*/UD-IQ2_M/*-0000{number}-of-*").strip()
 
 
-def test_a_part_that_is_gone_is_found_before_anything_stops(qwen: Host) -> None:
+def test_a_part_that_is_gone_is_found_before_anything_stops(qwen):
     part = part_of_the_model(qwen, 2)
     qwen.root(f"mv {part} {part}.away")
     try:
@@ -161,7 +155,7 @@ def test_a_part_that_is_gone_is_found_before_anything_stops(qwen: Host) -> None:
     assert qwen.status()["hot"] == "qwen"
 
 
-def test_a_part_that_it_cannot_read_brings_the_former_model_back(qwen: Host) -> None:
+def test_a_part_that_it_cannot_read_brings_the_former_model_back(qwen):
     part = part_of_the_model(qwen, 1)
     # Size and time stay: only the engine reads what is in it.
     qwen.root(f"cp -p {part} {part}.kept; printf XXXX | dd of={part} conv=notrunc status=none")
@@ -176,7 +170,7 @@ def test_a_part_that_it_cannot_read_brings_the_former_model_back(qwen: Host) -> 
     assert qwen.status()["hot"] == "qwen"
 
 
-def test_it_becomes_hot_as_a_model_that_makes_vectors(hot: Host) -> None:
+def test_it_becomes_hot_as_a_model_that_makes_vectors(hot):
     answer = hot.switch("vectors")
     assert answer.code == 0, answer.text
     last_line = r", answered with 2 vectors of \d+ numbers in [\d.]+ s$"
@@ -187,9 +181,7 @@ def test_it_becomes_hot_as_a_model_that_makes_vectors(hot: Host) -> None:
     assert re.search(r"^llamacpp:n_decode_total [1-9]", page, re.MULTILINE), page
 
 
-def test_its_parser_refuses_a_flag_before_a_unit_is_written(
-    stack: Stack, inventory: Path, tmp_path: Path
-) -> None:
+def test_its_parser_refuses_a_flag_before_a_unit_is_written(stack, inventory, tmp_path):
     odd = {**yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
     odd["command"] = odd["command"].rstrip() + " --no-mmap"
     (tmp_path / "odd.yaml").write_text(yaml.safe_dump(odd), encoding="utf-8")
@@ -203,9 +195,7 @@ def test_its_parser_refuses_a_flag_before_a_unit_is_written(
     assert stack.spark1.root("ls /etc/systemd/system/odd.service 2>&1 || true").startswith("ls:")
 
 
-def test_stand_ins_of_vllm_make_vectors_and_rank_texts_and_the_gateway_asks_them(
-    stack: Stack, inventory: Path
-) -> None:
+def test_stand_ins_of_vllm_make_vectors_and_rank_texts_and_the_gateway_asks_them(stack, inventory):
     host = stack.spark1
     answer = host.switch("made")
     assert answer.code == 0, answer.text
@@ -226,9 +216,7 @@ def test_stand_ins_of_vllm_make_vectors_and_rank_texts_and_the_gateway_asks_them
     assert host.status()["hot"] == "order"
 
 
-def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot(
-    stack: Stack, inventory: Path
-) -> None:
+def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot(stack, inventory):
     host = stack.spark1
     assert host.switch("none").code == 0
     knobs = shlex.quote(json.dumps({"broken_vector": "shifted"}))
@@ -241,9 +229,7 @@ def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot
     assert host.status()["hot"] is None
 
 
-def test_an_engine_that_cannot_be_asked_is_in_table_and_status_and_starts(
-    stack: Stack, models_deploy: tuple[Path, DeployResult]
-) -> None:
+def test_an_engine_that_cannot_be_asked_is_in_table_and_status_and_starts(stack, models_deploy):
     _, result = models_deploy
     reason = "SGLang 0.5.24 cannot be imported: libcuda.so.1"
     assert f"mistral: the start will tell; {reason}" in " ".join(result.closing.split())

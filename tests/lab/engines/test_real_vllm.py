@@ -4,12 +4,10 @@ All of it at one start of vLLM, which takes a minute. Its chat template refuses 
 packages `openai` and `anthropic` ask it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from stack import Answer, Host, Stack, a_key, end_key, until
+from stack import Host, a_key, end_key, until
 
 from lab import RECIPES
 from lab.host import connection, network
@@ -73,7 +71,7 @@ cat <&3
 
 
 @pytest.fixture(scope="module")
-def inventory(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inventory(stack, tmp_path_factory):
     """The lab's inventory with one model more, which calls tools, and an open gateway."""
     recipes = tmp_path_factory.mktemp("recipes")
     plain = (Path(RECIPES) / "tiny-qwen3-strict.yaml").read_text()
@@ -88,7 +86,7 @@ def inventory(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def strict_stack(stack: Stack, first: object, inventory: Path) -> Iterator[Stack]:
+def strict_stack(stack, first, inventory):
     """The lab whose spark1 has the strict model too; undone afterwards."""
     stack.good_deploy(*ONE, inventory=inventory)
     yield stack
@@ -96,7 +94,7 @@ def strict_stack(stack: Stack, first: object, inventory: Path) -> Iterator[Stack
 
 
 @pytest.fixture(scope="module")
-def read_ahead_values(strict_stack: Stack) -> Iterator[str]:
+def read_ahead_values(strict_stack):
     """A file with each value, in KiB, that the read-ahead of the weights' disk has had, in order.
 
     The settings of the lab's own disks are read-only for a host, so this is a folder of its own.
@@ -119,21 +117,21 @@ def read_ahead_values(strict_stack: Stack) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def switch_answer(strict_stack: Stack, read_ahead_values: str) -> Iterator[Answer]:
+def switch_answer(strict_stack, read_ahead_values):
     """`switch.sh strict` on spark1; nothing is hot afterwards."""
     yield strict_stack.spark1.switch("strict")
     strict_stack.spark1.switch("none")
 
 
 @pytest.fixture(scope="module")
-def host(stack: Stack, switch_answer: Answer) -> Host:
+def host(stack, switch_answer):
     """spark1 with the strict model hot."""
     assert switch_answer.code == 0, switch_answer.text
     return stack.spark1
 
 
 @pytest.fixture(scope="module")
-def in_lab(stack: Stack, host: Host, inventory: Path) -> Iterator[Callable[[Conversation], None]]:
+def in_lab(stack, host, inventory):
     """Has a conversation with a package's client at the open listener; its key is then revoked."""
     key = a_key(stack, inventory, "clara")
     url = f"http://{host.address}:{GATEWAY_PORT}"
@@ -170,15 +168,13 @@ def message_content(text: str) -> str:
     return str(json.loads(text)["choices"][0]["message"]["content"])
 
 
-def test_the_real_vllm_becomes_hot(host: Host, switch_answer: Answer) -> None:
+def test_the_real_vllm_becomes_hot(host, switch_answer):
     assert "strict is hot, started in" in switch_answer.out
     assert host.complete(ENGINE, MODEL)["usage"]["completion_tokens"] == 8
     assert host.get(f"http://127.0.0.1:{ENGINE}/version")["version"].startswith("0.32")
 
 
-def test_its_disk_reads_in_large_steps_until_it_is_ready(
-    host: Host, read_ahead_values: str
-) -> None:
+def test_its_disk_reads_in_large_steps_until_it_is_ready(host, read_ahead_values):
     until(
         lambda: host.root(f"cat {read_ahead_values}").split() == ["128", "16384", "128"],
         "the read-ahead was raised once, and is the disk's own again",
@@ -188,7 +184,7 @@ def test_its_disk_reads_in_large_steps_until_it_is_ready(
     )
 
 
-def test_status_and_units_agree_and_people_read_it_within_forty_columns(host: Host) -> None:
+def test_status_and_units_agree_and_people_read_it_within_forty_columns(host):
     status = host.status()
     assert (status["hot"], status["webui"]) == ("strict", "active")
     assert status["problems"] == [] and status["unknown"] == []
@@ -214,7 +210,7 @@ def test_status_and_units_agree_and_people_read_it_within_forty_columns(host: Ho
     assert [line for line in lines if len(line) > 40] == []
 
 
-def test_the_engine_survives_the_operators_logout(stack: Stack, host: Host) -> None:
+def test_the_engine_survives_the_operators_logout(stack, host):
     """With an ordinary account logind would remove the engine's semaphores now."""
     pid = host.show(UNIT, "MainPID")
     # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
@@ -230,9 +226,7 @@ def test_the_engine_survives_the_operators_logout(stack: Stack, host: Host) -> N
     assert host.show(UNIT, "NRestarts") == "0"
 
 
-def test_the_running_engine_was_started_as_the_recipe_says(
-    stack: Stack, host: Host, inventory: Path
-) -> None:
+def test_the_running_engine_was_started_as_the_recipe_says(stack, host, inventory):
     variant = stack.variants(inventory)[host.name]["strict"]
     pid = host.show(UNIT, "MainPID")
     argv, environment = process(host, pid)
@@ -255,7 +249,7 @@ def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
     return argv, dict(pair.partition("=")[::2] for pair in pairs if pair)
 
 
-def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host: Host) -> None:
+def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host):
     status, text = post(host, ENGINE, TWO_IN_A_ROW)
     assert status == 400 and REFUSED in text
     status, text = post(host, API, TWO_IN_A_ROW)
@@ -264,7 +258,7 @@ def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host
     assert message_content(text) == message_content(post(host, ENGINE, MERGED)[1])
 
 
-def test_who_hangs_up_ends_the_generation(host: Host) -> None:
+def test_who_hangs_up_ends_the_generation(host):
     earlier_tokens = metric(host, "generation_tokens_total")
     # More than a machine that is busy with other things generates before it has noticed.
     more = {"n": 16, "temperature": 1, "max_tokens": 900}
@@ -284,7 +278,7 @@ def metric(host: Host, name: str) -> float:
     return float(match[1])
 
 
-def test_a_crash_of_the_gateway_restarts_only_the_gateway(host: Host) -> None:
+def test_a_crash_of_the_gateway_restarts_only_the_gateway(host):
     engine, gateway = host.show(UNIT, "MainPID"), host.show(GATEWAY, "MainPID")
     host.root(f"kill -KILL {gateway}")
     until(
@@ -369,13 +363,11 @@ OF_ANTHROPIC: tuple[Conversation, ...] = (a_message_whole_streamed_and_counted, 
 
 
 @pytest.mark.parametrize("conversation", [*OF_OPENAI, *OF_ANTHROPIC])
-def test_a_package_is_answered(
-    in_lab: Callable[[Conversation], None], conversation: Conversation
-) -> None:
+def test_a_package_is_answered(in_lab, conversation):
     in_lab(conversation)
 
 
-def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(host: Host) -> None:
+def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(host):
     host.hold_streams(ENGINE, MODEL, 16)
     # vLLM may tell the streams that their engine is gone; who is still asking is told nothing.
     host.root(f"systemd-run --quiet --collect bash -c {shlex.quote(HALF_A_QUESTION)}")

@@ -3,8 +3,6 @@
 Needs no lab and no GPU: `lab.parsers` installs both engines.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -77,7 +75,7 @@ def ask(python: Path, engine: str, questions: list[tuple[str, str]]) -> list[lis
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_an_engine_loads_the_same_without_what_is_left_out(engine: str, tmp_path: Path) -> None:
+def test_an_engine_loads_the_same_without_what_is_left_out(engine, tmp_path):
     python = parsers.interpreters(open_lab().cache, print)[engine]
     layouts = [Layout(random.Random(seed)) for seed in range(400)]
     whole = [

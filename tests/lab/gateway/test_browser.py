@@ -1,13 +1,9 @@
 """A deployed host in a browser: the gateway's page, and Open WebUI's stand-in behind it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from browser import browser
 from playwright.sync_api import expect
-from stack import INVENTORY, Host, Stack, a_key, end_key
+from stack import INVENTORY, a_key, end_key
 from webui import PORT, network, signed_in, tunnel
 
 GATEWAY = 8090
@@ -15,7 +11,7 @@ SWITCH_LIMIT_S = 400
 
 
 @pytest.fixture(scope="module")
-def host(stack: Stack, first: object) -> Iterator[Host]:
+def host(stack, first):
     """spark1 with qwen hot, whose pages are at ports of the control machine."""
     answer = stack.spark1.switch("qwen")
     assert answer.code == 0, answer.text
@@ -24,7 +20,7 @@ def host(stack: Stack, first: object) -> Iterator[Host]:
     assert stack.spark1.switch("none").code == 0
 
 
-def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:
+def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host):
     assert host.switch("qwen").code == 0
     with signed_in(host) as somebody:
         assert {"qwen", "mistral", "tiny", "auto"} <= set(somebody.models())
@@ -38,7 +34,7 @@ def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) ->
     assert host.status()["hot"] == "qwen"
 
 
-def test_a_cold_model_of_the_list_is_switched_to_where_the_gateway_may(host: Host) -> None:
+def test_a_cold_model_of_the_list_is_switched_to_where_the_gateway_may(host):
     file = "/etc/lockstep/gateway.json"
     allow_edit = 's/"swap_on_request": false/"swap_on_request": true/'
     at_once = 's/"least_hot_s": [0-9]*/"least_hot_s": 0/'
@@ -54,7 +50,7 @@ def test_a_cold_model_of_the_list_is_switched_to_where_the_gateway_may(host: Hos
         host.root(f"mv /run/gateway.json {file}; systemctl restart lockstep-gateway")
 
 
-def test_an_operator_switches_from_the_page(stack: Stack, host: Host) -> None:
+def test_an_operator_switches_from_the_page(stack, host):
     assert host.switch("mistral").code == 0
     key = a_key(stack, INVENTORY, "olga", "--role", "operate")
     expect.set_options(timeout=SWITCH_LIMIT_S * 1000)

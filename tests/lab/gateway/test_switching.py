@@ -1,15 +1,12 @@
 """Switches that come through the gateway of a host: by a request, and by a person with a key."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import INVENTORY, Host, Stack, a_key, end_key, until
+from stack import INVENTORY, Host, a_key, end_key, until
 
 FILE = "/etc/lockstep/gateway.json"
 #: That the inventory's values come into the file: tests/unit/units/test_gateway_unit.py.
@@ -23,7 +20,7 @@ QWEN = "vllm-qwen36.service"
 
 
 @pytest.fixture(scope="module")
-def host(stack: Stack, first: object) -> Iterator[Host]:
+def host(stack, first):
     """spark1, whose gateway switches on request; undone afterwards."""
     stack.spark1.root(f"cp -a {FILE} /run/; sed -i '{SWAPPING}' {FILE}; {RESTART}")
     yield stack.spark1
@@ -62,7 +59,7 @@ def last_switch(host: Host) -> dict[str, Any]:
     return record
 
 
-def test_a_stream_waits_for_a_cold_model_through_the_ordinary_switch(host: Host) -> None:
+def test_a_stream_waits_for_a_cold_model_through_the_ordinary_switch(host):
     assert host.switch("none").code == 0
     body = {"model": "qwen", "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
     status, text = curl(host, "/v1/chat/completions", json.dumps({**body, "stream": True}))
@@ -80,7 +77,7 @@ def test_a_stream_waits_for_a_cold_model_through_the_ordinary_switch(host: Host)
     )
 
 
-def test_a_gateway_that_is_killed_leaves_its_switch_alone(host: Host) -> None:
+def test_a_gateway_that_is_killed_leaves_its_switch_alone(host):
     assert host.switch("qwen").code == 0
     request = host.begin(
         f"curl -sS --max-time 300 -H 'Content-Type: application/json' "
@@ -97,13 +94,13 @@ def test_a_gateway_that_is_killed_leaves_its_switch_alone(host: Host) -> None:
 
 
 @pytest.fixture(scope="module")
-def key(stack: Stack, host: Host) -> Iterator[str]:
+def key(stack, host):
     """The key of Olga, who may operate."""
     yield a_key(stack, INVENTORY, "olga", "--role", "operate")
     end_key(stack, INVENTORY, "olga")
 
 
-def test_who_may_operate_switches_and_sees_the_phases(host: Host, key: str) -> None:
+def test_who_may_operate_switches_and_sees_the_phases(host, key):
     assert host.switch("mistral").code == 0
     status, text = curl(host, "/switch", '{"model": "qwen"}', key)
     assert status == 200, text
@@ -116,7 +113,7 @@ def test_who_may_operate_switches_and_sees_the_phases(host: Host, key: str) -> N
     assert last_switch(host)["person"] == "olga, by the gateway"
 
 
-def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:
+def test_a_model_that_nobody_asks_is_let_go(host):
     assert host.switch("qwen").code == 0
     host.root(f"""sed -i 's/"ttl_s": null/"ttl_s": 3/' {FILE}; {RESTART}""")
     until(lambda: last_switch(host)["person"] == "the gateway", "qwen is let go")
@@ -124,7 +121,7 @@ def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:
     assert host.active() == set()
 
 
-def test_the_key_is_in_no_journal_and_no_file(host: Host, key: str) -> None:
+def test_the_key_is_in_no_journal_and_no_file(host, key):
     output = host.root(
         "journalctl -q -o cat;"
         " find /var/log/lockstep /run/lockstep/switch.log -type f -exec cat {} +"
@@ -132,7 +129,7 @@ def test_the_key_is_in_no_journal_and_no_file(host: Host, key: str) -> None:
     assert key not in output
 
 
-def test_nobody_else_may_ask_for_a_switch(host: Host) -> None:
+def test_nobody_else_may_ask_for_a_switch(host):
     path = Path("/run/lockstep-gateway-switch.sock")
     assert host.root(f"stat -c %U:%a {path}").strip() == "lockstep-gateway:600"
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{path}')"

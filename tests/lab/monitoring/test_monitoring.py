@@ -3,11 +3,8 @@
 The last seconds of a host that lost its power or froze are on the host that records it.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,9 +41,7 @@ TOKEN = "tk-" + "f3" * 16
 
 
 @pytest.fixture(scope="module")
-def recorded_inventory(
-    stack: Stack, first: object, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def recorded_inventory(stack, first, tmp_path_factory):
     """Both hosts with monitoring, in a ring of two; removed from the inventory afterwards.
 
     The second one's Prometheus is at its fabric address, and alerts a receiver that wants a token.
@@ -89,7 +84,7 @@ def recorded_inventory(
 
 
 @pytest.fixture
-def monitored_stack(stack: Stack, recorded_inventory: Path) -> Stack:
+def monitored_stack(stack, recorded_inventory):
     """The lab with monitoring deployed."""
     return stack
 
@@ -120,9 +115,7 @@ def labels(host: Host, query: str, name: str) -> set[str]:
     return {entry["metric"][name] for entry in series(host, query)}
 
 
-def test_each_host_scrapes_itself_and_the_writer_s_metrics_are_there(
-    monitored_stack: Stack,
-) -> None:
+def test_each_host_scrapes_itself_and_the_writer_s_metrics_are_there(monitored_stack):
     expected_names = ALWAYS | metric_names.NODE - NOT_HERE
     for host in monitored_stack.hosts:
         names = partial(labels, host, '{__name__=~"lockstep_.*|node_.*",job="node"}', "__name__")
@@ -135,8 +128,8 @@ def test_each_host_scrapes_itself_and_the_writer_s_metrics_are_there(
 
 
 def test_nothing_listens_but_what_the_documents_say_and_that_is_open_to_its_recorder(
-    monitored_stack: Stack,
-) -> None:
+    monitored_stack,
+):
     for host in monitored_stack.hosts:
         assert listeners(host) == {
             NODE: {"127.0.0.1", host.address},
@@ -150,9 +143,7 @@ def test_nothing_listens_but_what_the_documents_say_and_that_is_open_to_its_reco
     assert "Healthy" in first_host.root(f"curl -fsS --max-time 10 {url}")
 
 
-def test_a_receiver_gets_its_token_and_only_root_s_file_has_it(
-    stack: Stack, recorded_inventory: Path
-) -> None:
+def test_a_receiver_gets_its_token_and_only_root_s_file_has_it(stack, recorded_inventory):
     host = stack.two
     with alerting.Receiver(stack.name) as receiver:
         result = stack.lockstep("alert test", host.name, inventory=recorded_inventory)
@@ -165,7 +156,7 @@ def test_a_receiver_gets_its_token_and_only_root_s_file_has_it(
     assert host.places_with(file, files) == []
 
 
-def test_the_packages_own_configuration_never_ran(monitored_stack: Stack) -> None:
+def test_the_packages_own_configuration_never_ran(monitored_stack):
     """Every process of these names in the journal was one of a unit of ours."""
     for host in monitored_stack.hosts:
         for unit in monitoring.PACKAGED_UNITS.values():
@@ -181,7 +172,7 @@ def test_the_packages_own_configuration_never_ran(monitored_stack: Stack) -> Non
         }
 
 
-def test_the_real_checkers_accept_what_runs(monitored_stack: Stack) -> None:
+def test_the_real_checkers_accept_what_runs(monitored_stack):
     host = monitored_stack.spark1
     host.root("promtool check config /etc/lockstep/prometheus.yml")
     assert series(host, "up{job='engine'}"), "engines are asked, whichever is hot"
@@ -217,7 +208,7 @@ def kernel_messages(record: dict[str, Any]) -> list[str]:
     return [event["words"] for event in record["events"] if event["kind"] == "kernel"]
 
 
-def test_a_power_cut(stack: Stack, recorded_inventory: Path) -> None:
+def test_a_power_cut(stack, recorded_inventory):
     host = stack.spark1
     say(host, "NVRM: Xid (PCI:000f:01:00): 79, before the cut", level=4)
     say(host, "a note that no console gets", level=6)
@@ -233,7 +224,7 @@ def test_a_power_cut(stack: Stack, recorded_inventory: Path) -> None:
     until(lambda: sends(host), "it sends again after the boot")
 
 
-def test_a_frozen_host(stack: Stack, recorded_inventory: Path) -> None:
+def test_a_frozen_host(stack, recorded_inventory):
     host = stack.two
     say(host, "NVRM: NV_ERR_NO_MEMORY, before the freeze")
     seen_now(host, stack.spark1)

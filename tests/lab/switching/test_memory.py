@@ -3,22 +3,19 @@
 The tests go from one to the next, so that a model which one of them made hot serves the next.
 """
 
-from __future__ import annotations
-
 import copy
 import re
-from collections.abc import Callable, Iterator
 
 import draining
 import pytest
 import runner
-from stack import Stack, until
+from stack import until
 
 USUAL = "118"
 
 
 @pytest.fixture(scope="module")
-def available(stack: Stack, first: object) -> Iterator[Callable[[str], None]]:
+def available(stack, first):
     """Set the available memory of the first host; usual memory and no hot model afterwards."""
     yield lambda gib: print(stack.lab("memory", "spark1", "--available", gib))
     stack.lab("memory", "spark1", "--available", USUAL)
@@ -26,7 +23,7 @@ def available(stack: Stack, first: object) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.fixture
-def qwen(stack: Stack, available: Callable[[str], None]) -> None:
+def qwen(stack, available):
     """Make qwen hot with the usual memory, if the test before left another state."""
     available(USUAL)
     if stack.spark1.status()["hot"] != "qwen":
@@ -34,8 +31,8 @@ def qwen(stack: Stack, available: Callable[[str], None]) -> None:
 
 
 def test_what_starts_with_the_least_that_is_said_to_be_enough_is_not_ended_by_the_memory_watch(
-    stack: Stack, available: Callable[[str], None]
-) -> None:
+    stack, available
+):
     """The stand-in takes all that it was promised, beside the memory watch.
 
     Other figures: tests/unit/onhost/switching/test_promises.py.
@@ -52,8 +49,8 @@ def test_what_starts_with_the_least_that_is_said_to_be_enough_is_not_ended_by_th
 
 
 def test_with_docker_frozen_an_engine_in_a_container_is_ended_and_that_is_told_everywhere(
-    stack: Stack, available: Callable[[str], None], qwen: None
-) -> None:
+    stack, available, qwen
+):
     host = stack.spark1
     group = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-vllm.qwen36.slice"
     holding = 118 - host.status()["memory_gib"]["available"]
@@ -86,7 +83,7 @@ def test_with_docker_frozen_an_engine_in_a_container_is_ended_and_that_is_told_e
 
 
 @pytest.fixture
-def ollama(stack: Stack, first: object) -> Iterator[None]:
+def ollama(stack, first):
     """Somebody else's engine, which holds 40 GiB on the GPU of the first host."""
     memory_file = "/run/unified-memory/ollama"
     # Written under its lock: the host takes what nobody has locked for what a dead one left.
@@ -107,8 +104,8 @@ _NAMED = (
 
 
 def test_an_engine_of_somebody_else_is_named_beside_a_hot_model_and_by_the_gate(
-    stack: Stack, qwen: None, ollama: None
-) -> None:
+    stack, qwen, ollama
+):
     host = stack.spark1
     # Our own engine is on the GPU, too.
     assert len(host.root(f"{_APPS} --format=csv,noheader").splitlines()) >= 2
@@ -126,7 +123,7 @@ def test_an_engine_of_somebody_else_is_named_beside_a_hot_model_and_by_the_gate(
     assert _NAMED in output and "BROKEN" not in output
 
 
-def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stack: Stack) -> None:
+def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stack):
     host, models_file = stack.spark1, "/etc/lockstep/models.json"
     assert host.switch("none").code == 0
     knobs = "/run/unified-memory/standin-vllm.json"
@@ -156,7 +153,7 @@ def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stac
         host.switch("none")
 
 
-def test_an_engine_that_loads_is_ended_below_its_minimum_and_not_above_it(stack: Stack) -> None:
+def test_an_engine_that_loads_is_ended_below_its_minimum_and_not_above_it(stack):
     """Two runs of `draining.py`: a fall below the minimum and one to a little above it.
 
     How late an end comes is measured by hand, on a machine with nothing else to do.

@@ -3,17 +3,14 @@
 A cap of the GPU's clock is there again, too. All of it on one host, with few deploys.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import booting
 import pytest
 from faults import KNOBS
-from stack import SWITCH, DeployResult, Host, Stack, until
+from stack import SWITCH, Host, until
 
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.onhost.records import models_by_boot
@@ -28,15 +25,15 @@ LINKS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
+def nothing_hot_afterwards(stack):
     """Leave the host as the next tests expect it."""
     yield
     stack.spark1.switch("none")
 
 
 def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_webui_is_back(
-    deployed_stack: Stack, lab_host: Host
-) -> None:
+    deployed_stack, lab_host
+):
     assert lab_host.switch("qwen").code == 0
     lab_host.root(f"echo '{{\"load_seconds\": 60}}' > {KNOBS}/standin-sglang.json")
     watching = lab_host.begin(f"{SWITCH} mistral")
@@ -59,7 +56,7 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
 
 
 @pytest.fixture(scope="module")
-def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
+def asked_for(stack, first):
     """A deploy after which spark1 makes mistral hot at boot, and its GPU's clock has a cap.
 
     Boot links were made before it. Undone afterwards.
@@ -79,9 +76,7 @@ def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]
     assert cap(host) == ""
 
 
-def test_boot_links_of_qwen_are_removed_and_reported(
-    lab_host: Host, asked_for: tuple[Path, DeployResult]
-) -> None:
+def test_boot_links_of_qwen_are_removed_and_reported(lab_host, asked_for):
     _, result = asked_for
     pattern = rf"\[spark1\] {UNIT} had a boot link \(([^)]*)\): removed"
     [removed_links] = re.findall(pattern, " ".join(result.output.split()))
@@ -92,8 +87,8 @@ def test_boot_links_of_qwen_are_removed_and_reported(
 
 
 def test_a_cap_of_the_gpus_clock_that_somebody_lifts_is_named_and_set_again(
-    deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
-) -> None:
+    deployed_stack, lab_host, asked_for
+):
     inventory, _ = asked_for
     look = "systemctl start lockstep-wedge.service"
     lab_host.root("systemctl stop lockstep-wedge.timer")
@@ -115,8 +110,8 @@ def test_a_cap_of_the_gpus_clock_that_somebody_lifts_is_named_and_set_again(
 
 
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
-    deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
-) -> None:
+    deployed_stack, lab_host, asked_for
+):
     inventory, _ = asked_for
     # The deploy itself begins nothing.
     assert lab_host.active() == set()

@@ -1,12 +1,8 @@
 """Sense on hosts: a model that talks nonsense does not become hot."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 
 import pytest
-from stack import Host, Stack
 
 KNOBS = "/run/unified-memory/standin-sglang.json"
 SENSE = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep sense"
@@ -14,7 +10,7 @@ HOT = "http://127.0.0.1:30001/standin/knob"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hot(stack: Stack, first: object) -> Iterator[Host]:
+def hot(stack, first):
     """Make qwen hot on spark1; nothing is hot afterwards."""
     answer = stack.spark1.switch("qwen")
     assert answer.code == 0, answer.text
@@ -23,13 +19,13 @@ def hot(stack: Stack, first: object) -> Iterator[Host]:
     stack.spark1.switch("none")
 
 
-def test_a_start_says_that_its_answers_make_sense(hot: Host) -> None:
+def test_a_start_says_that_its_answers_make_sense(hot):
     sense = "lockstep test_question: qwen makes sense: echo, count, tool, echo of two at once"
     hot.logs(sense, "-u vllm-qwen36")
     assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
 
 
-def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot: Host) -> None:
+def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack, hot):
     pid = hot.show("vllm-qwen36", "MainPID")
     hot.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {HOT}""")
     # As if the last look had been yesterday.
@@ -45,9 +41,7 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot
     assert "talks nonsense" not in json.dumps(hot.status())
 
 
-def test_nonsense_fails_a_switch_and_a_fallback_on_another_engine_does_not_share_it(
-    hot: Host,
-) -> None:
+def test_nonsense_fails_a_switch_and_a_fallback_on_another_engine_does_not_share_it(hot):
     """A fault of one engine's kernels affects every recipe that the engine runs."""
     talk = json.dumps({"corruption": "one-letter", "load_seconds": 0.2})
     hot.root(f"echo '{talk}' > {KNOBS}")

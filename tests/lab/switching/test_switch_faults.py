@@ -3,14 +3,10 @@
 The long one, on both hosts, is `make soak`. The seed is fixed, so that a failure can be seen again.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import runner
 import soaking
-from stack import Host, Stack, until
+from stack import until
 
 # Of four thousand seeds the one with most kinds of faults in so few switches: five.
 SEED, SWITCHES = 618, 8
@@ -19,7 +15,7 @@ LIMIT_S = 1200.0
 
 
 @pytest.fixture
-def quick_to_give_up(deployed_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+def quick_to_give_up(deployed_stack, monkeypatch):
     """A lab of one host, whose models give up after seconds; undone afterwards."""
     options = ("-y", "--limit", "spark1")
     deployed_stack.good_deploy(*options, inventory=soaking.inventory(deployed_stack))
@@ -30,7 +26,7 @@ def quick_to_give_up(deployed_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> 
     deployed_stack.good_deploy(*options)
 
 
-def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up: Stack) -> None:
+def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up):
     trial = runner.Trial(
         quick_to_give_up, soaking.Round, seed=SEED, switches=SWITCHES, quick=True, limit=LIMIT_S
     )
@@ -44,7 +40,7 @@ def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up
     assert samples >= 10 * len(trial.runs)
 
 
-def test_the_watcher_sees_two_engines(lab_host: Host) -> None:
+def test_the_watcher_sees_two_engines(lab_host):
     """Without this, a watcher that sees nothing would find no violation."""
     engine = "import sys, time; sys.argv[1] = 'serve'; time.sleep(60)"
     lab_host.root(
@@ -63,7 +59,7 @@ def test_the_watcher_sees_two_engines(lab_host: Host) -> None:
 
 
 @pytest.fixture
-def hung_docker(lab_host: Host) -> Iterator[Host]:
+def hung_docker(lab_host):
     """A host with qwen hot, in a container, whose Docker then hangs."""
     assert lab_host.switch("qwen").code == 0
     lab_host.root("kill -STOP $(cat /run/docker.pid)")
@@ -72,7 +68,7 @@ def hung_docker(lab_host: Host) -> Iterator[Host]:
     lab_host.switch("none")
 
 
-def test_while_docker_hangs_two_engines_never_live(hung_docker: Host) -> None:
+def test_while_docker_hangs_two_engines_never_live(hung_docker):
     host = hung_docker
     answer = host.switch("tiny")
     assert answer.code == 1, answer.text

@@ -1,16 +1,13 @@
 """`switch.sh` on hosts: both stand-in engines, and one of them at a time."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from stack import Host, Stack, until
+from stack import Host, until
 
 KNOBS = "/run/unified-memory"
 WEDGE = "/run/lockstep/findings/wedge.json"
@@ -24,19 +21,19 @@ Variants = dict[str, dict[str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
+def nothing_hot_afterwards(stack):
     """Leave spark1 as the next tests expect it."""
     yield
     stack.spark1.switch("none")
 
 
 @pytest.fixture(scope="module")
-def variants(stack: Stack, first: object) -> Variants:
+def variants(stack, first):
     """The expected start per host and model, by recipes, pins and the engines' answers."""
     return stack.variants()
 
 
-def test_qwen_takes_over_with_exactly_the_recipes_words(lab_host: Host, variants: Variants) -> None:
+def test_qwen_takes_over_with_exactly_the_recipes_words(lab_host, variants):
     lines = lab_host.on_a_phone("qwen")
     assert "qwen is hot, started in" in " ".join(lines)
     assert [line for line in lines if len(line) > 40] == []
@@ -59,8 +56,8 @@ def test_qwen_takes_over_with_exactly_the_recipes_words(lab_host: Host, variants
 
 
 def test_another_unit_that_systemctl_starts_stops_the_hot_one_and_has_the_recipes_words(
-    lab_host: Host, variants: Variants
-) -> None:
+    lab_host, variants
+):
     assert lab_host.switch("qwen").code == 0
     unit = "sglang-mistral4.service"
     # Tests before may have started it as often as its start limit allows.
@@ -79,7 +76,7 @@ def test_another_unit_that_systemctl_starts_stops_the_hot_one_and_has_the_recipe
 
 
 @pytest.fixture
-def knobs(lab_host: Host) -> Iterator[Callable[[str, dict[str, object]], str]]:
+def knobs(lab_host):
     """Turn knobs of a stand-in engine before its start; usual positions afterwards."""
     yield lambda engine, values: lab_host.root(
         f"echo {shlex.quote(json.dumps(values))} > {KNOBS}/standin-{engine}.json"
@@ -87,9 +84,7 @@ def knobs(lab_host: Host) -> Iterator[Callable[[str, dict[str, object]], str]]:
     lab_host.root(f"rm -f {KNOBS}/standin-*.json")
 
 
-def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(
-    stack: Stack, lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
-) -> None:
+def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(stack, lab_host, knobs):
     assert lab_host.switch("mistral").code == 0
     knobs("vllm", {"load_seconds": 600})
     with ThreadPoolExecutor() as pool:
@@ -105,9 +100,7 @@ def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(
     assert "no switch is under way" in " ".join(lab_host.switch("cancel").text.split())
 
 
-def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
-    lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
-) -> None:
+def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(lab_host, knobs):
     # One that ends by itself: the start that is cancelled, above.
     knobs("sglang", {"load_seconds": 60, "ignore_sigterm": True})
     unit = "sglang-mistral4.service"
@@ -119,9 +112,7 @@ def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
     )
 
 
-def test_a_check_that_somebody_ends_does_not_count_as_passed(
-    lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
-) -> None:
+def test_a_check_that_somebody_ends_does_not_count_as_passed(lab_host, knobs):
     knobs("sglang", {"load_seconds": 60})
     unit = "sglang-mistral4.service"
     lab_host.root(f"kill -TERM {checking(lab_host, unit)}")
@@ -132,9 +123,7 @@ def test_a_check_that_somebody_ends_does_not_count_as_passed(
     assert result == "exit-code"
 
 
-def test_a_launcher_run_by_hand_switches_and_a_switch_that_is_killed_is_finished(
-    lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
-) -> None:
+def test_a_launcher_run_by_hand_switches_and_a_switch_that_is_killed_is_finished(lab_host, knobs):
     knobs("sglang", {"load_seconds": 5})
     # It starts no engine itself: a second one would freeze the machine.
     launcher = "/data/scripts/llm/sglang-mistral4-launch.sh"
@@ -171,7 +160,7 @@ def checking(host: Host, unit: str) -> str:
     return pid
 
 
-def test_an_account_without_the_rule_may_look_and_not_switch(lab_host: Host) -> None:
+def test_an_account_without_the_rule_may_look_and_not_switch(lab_host):
     lab_host.root("id guest >/dev/null 2>&1 || useradd --create-home guest")
     switch = "/data/scripts/llm/switch.sh"
     earlier_units = lab_host.active()
@@ -185,7 +174,7 @@ def test_an_account_without_the_rule_may_look_and_not_switch(lab_host: Host) -> 
         lab_host.root("userdel --remove guest 2>&1")
 
 
-def test_no_other_account_holds_up_a_switch_or_a_job(lab_host: Host) -> None:
+def test_no_other_account_holds_up_a_switch_or_a_job(lab_host):
     """An account that can open a file can lock it by flock. The switch is an alias script's."""
     assert lab_host.switch("none").code == 0
     locks = "/run/lockstep/*.lock /run/lockstep/jobs/*.lock"
@@ -205,7 +194,7 @@ def test_no_other_account_holds_up_a_switch_or_a_job(lab_host: Host) -> None:
     lab_host.root("test ! -e /run/lockstep/switch.json")
 
 
-def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host: Host) -> None:
+def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host):
     """A program that answered there would read prompts."""
     assert lab_host.switch("qwen").code == 0
     listening = "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=8000)"
@@ -222,7 +211,7 @@ def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host: Host) -> None:
         lab_host.root("systemctl stop eve")
 
 
-def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(lab_host: Host) -> None:
+def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(lab_host):
     """The work of lockstep-wedge.timer, which comes every minute, is done at once."""
     assert lab_host.show("lockstep-wedge.timer", "ActiveState") == "active"
     assert lab_host.switch("qwen").code == 0

@@ -1,16 +1,12 @@
 """Data of Open WebUI: a chat, an update, a rollback, a wiped host, and the chat is there."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from earlier_state import EarlierState
-from stack import Host, Stack, until
+from stack import Host, until
 
 IMAGE = "ghcr.io/open-webui/open-webui"
 OLD, NEW = "0.12.3", "0.12.4"
@@ -60,7 +56,7 @@ def updating(host: Host) -> bool:
 
 
 @pytest.fixture(scope="module")
-def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
+def inventories(stack, first):
     """Name → inventory of spark1 alone, with the older image, and chats; undone afterwards."""
     tags = {"old": f"v{OLD}", "new": f"v{NEW}", "broken": "broken"}
     paths = {
@@ -87,9 +83,7 @@ def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
     assert stack.two.root(owners).split() == ["root"]
 
 
-def test_a_broken_update_ends_with_the_old_image_and_its_chats(
-    stack: Stack, inventories: dict[str, Path]
-) -> None:
+def test_a_broken_update_ends_with_the_old_image_and_its_chats(stack, inventories):
     earlier_state = EarlierState.of(stack.spark1)
     result = stack.deploy(inventory=inventories["broken"])
     assert result.code != 0
@@ -100,9 +94,7 @@ def test_a_broken_update_ends_with_the_old_image_and_its_chats(
     assert chats(stack.spark1) == {"of the old image"}
 
 
-def test_a_killed_update_is_done_or_taken_back_and_keeps_the_chats(
-    stack: Stack, inventories: dict[str, Path]
-) -> None:
+def test_a_killed_update_is_done_or_taken_back_and_keeps_the_chats(stack, inventories):
     stack.start(inventory=inventories["new"]).kill_at("restart open-webui")
     until(lambda: not updating(stack.spark1), "the update has ended")
     stack.spark1.root(f"systemctl kill --signal=KILL {UNIT}; docker kill open-webui || true")
@@ -113,9 +105,7 @@ def test_a_killed_update_is_done_or_taken_back_and_keeps_the_chats(
     assert chats(stack.spark1) == {"of the old image"}
 
 
-def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
-    stack: Stack, inventories: dict[str, Path]
-) -> None:
+def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(stack, inventories):
     say(stack.spark1, "of the new image")
     old = inventories["old"]
     preview = stack.lockstep("rollback", "--dry", inventory=old)
@@ -131,7 +121,7 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
 
 
 @pytest.fixture(scope="module")
-def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
+def backed_up(stack, inventories):
     """An inventory whose first Spark keeps its backups on the second too, deployed."""
     target_path = stack.inventory(
         "backup",
@@ -145,7 +135,7 @@ def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     stack.spark1.root(f"rm -rf {BACKUP} {PASSWORD}")
 
 
-def test_the_listener_of_a_peer_is_for_backups_alone(stack: Stack, backed_up: Path) -> None:
+def test_the_listener_of_a_peer_is_for_backups_alone(stack, backed_up):
     first_host, two = stack.hosts
     assert first_host.root("echo ls -a | sftp -b - spark2.lockstep").split()[-1] == "spark1"
     for words in ("ssh spark2.lockstep id", "ssh -N -o ExitOnForwardFailure=yes -L 1:a:1 "):
@@ -169,7 +159,7 @@ def test_the_listener_of_a_peer_is_for_backups_alone(stack: Stack, backed_up: Pa
     )
 
 
-def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path) -> None:
+def test_a_wiped_host_has_its_chats_and_keys_again(stack, backed_up):
     host = stack.spark1
     say(host, "of before")
     earlier_chats = chats(host)

@@ -12,8 +12,6 @@ installed programs. Needs node and npm; without a JDK (`apt install default-jdk-
 left out, with a line that says so. Exit code 0 if each has answered with the engine's words.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ Gateway and switch are the programs of a host; its systemd, Docker and engines a
 WebUI is its package with its own list for small machines: no torch, no vector store.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

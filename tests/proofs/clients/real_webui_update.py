@@ -4,8 +4,6 @@
 are made up. The newer version migrates the database so that the older one does not start on it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

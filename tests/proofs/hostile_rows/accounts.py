@@ -5,15 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from hostile_rows.row import (
-    OURS,
-    SWITCH,
-    UNITS,
-    Row,
-    expect,
-    row,
-    short,
-)
+from hostile_rows.row import OURS, SWITCH, UNITS, Row, expect, row, short
 
 if TYPE_CHECKING:
     from hostile import Site

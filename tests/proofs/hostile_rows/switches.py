@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 from stack import until
 
-from hostile_rows.row import (
-    FREEZE,
-    SWITCH,
-    THAW,
-    Row,
-    alive,
-    expect,
-    row,
-    short,
-)
+from hostile_rows.row import FREEZE, SWITCH, THAW, Row, alive, expect, row, short
 
 if TYPE_CHECKING:
     from hostile import Site
