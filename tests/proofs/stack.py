@@ -142,17 +142,6 @@ class Host:
         """Run `switch.sh WORDS` as the operator types it."""
         return self.run(shlex.join([SWITCH, *words]))
 
-    def on_a_phone(self, *words: str) -> list[str]:
-        """The output of `switch.sh WORDS` on a terminal of forty columns, without bold.
-
-        `script` gives the terminal; it shows its own end of input as ^@.
-        """
-        command = f"stty cols 40; /data/scripts/llm/switch.sh {shlex.join(words)}"
-        answer = self.run(f"script -qec {shlex.quote(command)} /dev/null")
-        assert answer.code == 0, answer.text
-        plain = re.sub(r"\x1b\[\d*m|\0|\^@", "", answer.out)
-        return [line.rstrip() for line in plain.splitlines()]
-
     def status(self) -> dict[str, Any]:
         """The document of `switch.sh status --json`."""
         operator = ["setpriv", f"--reuid={SSH_USER}", f"--regid={SSH_USER}", "--init-groups"]
@@ -560,21 +549,6 @@ class Stack:
         """Data of `inventory`: each host's address is that of its fast link, too."""
         return {f"{host.name}__fabric_address": host.address for host in self.hosts}
 
-    def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
-        """Host → model → the start that recipes, pins and the engines' answers ask for."""
-        answers = {host.name: engine_answers(host) for host in self.hosts}
-        program = Path(__file__).with_name("expected_starts.py")
-        result = subprocess.run(
-            [sys.executable, str(program), str(inventory), str(self.lock), json.dumps(answers)],
-            capture_output=True,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, **self.environment},
-            check=True,
-        )
-        variants_by_host: dict[str, dict[str, Any]] = json.loads(result.stdout)
-        return variants_by_host
-
 
 @contextmanager
 def lend_lab(existing_lab: str | None, name: str) -> Iterator[Stack]:
@@ -642,22 +616,6 @@ _STATE = (
     ' systemctl show -p Id,InvocationID "$unit" | paste -s; done;'
     " docker ps -a --format '{{.ID}} {{.Image}}' 2>&1 || true"
 )
-
-
-def engine_answers(host: Host) -> dict[str, dict[str, Any]]:
-    """Digest of an image, or "venv" → its engine's answer on the host."""
-    output = host.root(
-        "cat /opt/lockstep/engines/current/check.json; echo; echo ---;"
-        "cd /var/cache/lockstep/images && for f in *.json; do echo $f; cat $f; "
-        "echo; echo ---; done"
-    )
-    venv, *images = output.split("\n---\n")
-    answers: dict[str, dict[str, Any]] = {"venv": json.loads(venv)}
-    for entry in filter(str.strip, images):
-        name, _, text = entry.strip().partition("\n")
-        digest = name.removesuffix(".json").replace("-", ":", 1)
-        answers[digest] = json.loads(text)
-    return answers
 
 
 def a_key(stack: Stack, path: Path, name: str, *options: str) -> str:

@@ -19,6 +19,7 @@ from stack import Host, a_key, end_key, until
 
 from lab import RECIPES
 from lab.host import connection, network
+from lockstep.lock import lockfile
 
 Conversation = Callable[[Any], None]
 STRICT = {"strict": {"recipe": "strict-tools", "unit": "vllm-strict", "sense": "off"}}
@@ -77,57 +78,19 @@ def inventory(stack, tmp_path_factory):
     plain = (Path(RECIPES) / "tiny-qwen3-strict.yaml").read_text()
     head, command, tail = plain.partition("    --served-model-name")
     (recipes / "strict-tools.yaml").write_text(head + PARSER + command + tail)
-    return stack.inventory(
-        "strict",
-        models=STRICT,
-        recipe_folders=(RECIPES, str(recipes)),
-        gateway={"bind": "0.0.0.0", "plain": True},
-    )
+    more = {"models": STRICT, "recipe_folders": (RECIPES, str(recipes))}
+    return stack.inventory("strict", gateway={"bind": "0.0.0.0", "plain": True}, **more)
 
 
 @pytest.fixture(scope="module")
-def strict_stack(stack, first, inventory):
-    """The lab whose spark1 has the strict model too; undone afterwards."""
+def host(stack, first, inventory):
+    """spark1 with the strict model hot; undone afterwards."""
     stack.good_deploy(*ONE, inventory=inventory)
-    yield stack
+    answer = stack.spark1.switch("strict")
+    assert answer.code == 0 and "strict is hot, started in" in answer.out, answer.text
+    yield stack.spark1
+    stack.spark1.switch("none")
     stack.good_deploy(*ONE)
-
-
-@pytest.fixture(scope="module")
-def read_ahead_values(strict_stack):
-    """A file with each value, in KiB, that the read-ahead of the weights' disk has had, in order.
-
-    The settings of the lab's own disks are read-only for a host, so this is a folder of its own.
-    """
-    host, values = strict_stack.spark1, "/run/read-ahead-values"
-    host.root(
-        "mount -t tmpfs settings /sys/class/bdi && "
-        "mkdir /sys/class/bdi/$(stat -c %Hd:%Ld /data/models) && "
-        "cd /sys/class/bdi/* && echo 128 > read_ahead_kb"
-    )
-    watch = (
-        # One read each: `cat` makes a second, which may find the rest of a longer value.
-        "cd /sys/class/bdi/* && while sleep 0.05; do"
-        " dd if=read_ahead_kb bs=64 count=1 status=none; done | "
-        f"stdbuf -oL uniq > {values}"
-    )
-    host.root(f"systemd-run --quiet --collect --unit=watch-values sh -c {shlex.quote(watch)}")
-    yield values
-    host.root(f"systemctl stop watch-values; umount -l /sys/class/bdi; rm {values}")
-
-
-@pytest.fixture(scope="module")
-def switch_answer(strict_stack, read_ahead_values):
-    """`switch.sh strict` on spark1; nothing is hot afterwards."""
-    yield strict_stack.spark1.switch("strict")
-    strict_stack.spark1.switch("none")
-
-
-@pytest.fixture(scope="module")
-def host(stack, switch_answer):
-    """spark1 with the strict model hot."""
-    assert switch_answer.code == 0, switch_answer.text
-    return stack.spark1
 
 
 @pytest.fixture(scope="module")
@@ -164,50 +127,9 @@ def post(host: Host, port: int, messages: list[dict[str, Any]], **more: Any) -> 
     return int(status), text
 
 
-def message_content(text: str) -> str:
-    return str(json.loads(text)["choices"][0]["message"]["content"])
-
-
-def test_the_real_vllm_becomes_hot(host, switch_answer):
-    assert "strict is hot, started in" in switch_answer.out
+def test_the_real_vllm_becomes_hot(host):
     assert host.complete(ENGINE, MODEL)["usage"]["completion_tokens"] == 8
     assert host.get(f"http://127.0.0.1:{ENGINE}/version")["version"].startswith("0.32")
-
-
-def test_its_disk_reads_in_large_steps_until_it_is_ready(host, read_ahead_values):
-    until(
-        lambda: host.root(f"cat {read_ahead_values}").split() == ["128", "16384", "128"],
-        "the read-ahead was raised once, and is the disk's own again",
-    )
-    assert host.root("ls /run/lockstep/read-ahead.json 2>&1 || true").endswith(
-        "No such file or directory\n"
-    )
-
-
-def test_status_and_units_agree_and_people_read_it_within_forty_columns(host):
-    status = host.status()
-    assert (status["hot"], status["webui"]) == ("strict", "active")
-    assert status["problems"] == [] and status["unknown"] == []
-    names = {"qwen", "mistral", "mistral-fallback", "tiny", "strict"}
-    states = {name: model["state"] for name, model in status["models"].items()}
-    assert states == {**dict.fromkeys(names, "off"), "strict": "hot"}
-    for model in status["models"].values():
-        active = host.show(f"{model['unit'].removesuffix('.service')}.service", "ActiveState")
-        assert (model["state"] == "hot") == (active == "active")
-    assert status["models"]["strict"]["ready"] is True
-    assert status["models"]["strict"]["url"] == f"http://127.0.0.1:{API}"
-    assert host.show(GATEWAY, "ActiveState") == "active"
-    assert host.show(GATEWAY, "UnitFileState") == "enabled"
-    assert host.show(GATEWAY, "User") == "lockstep-gateway"
-    listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'")
-    assert {line.split()[3] for line in listening.splitlines()} == {
-        f"127.0.0.1:{API}",
-        f"127.0.0.1:{ENGINE}",
-    }
-    lines = host.on_a_phone("status")
-    assert lines[0] == "spark1: strict hot"
-    assert any(line.startswith("strict  ") and "hot since" in line for line in lines[1:])
-    assert [line for line in lines if len(line) > 40] == []
 
 
 def test_the_engine_survives_the_operators_logout(stack, host):
@@ -226,27 +148,20 @@ def test_the_engine_survives_the_operators_logout(stack, host):
     assert host.show(UNIT, "NRestarts") == "0"
 
 
-def test_the_running_engine_was_started_as_the_recipe_says(stack, host, inventory):
-    variant = stack.variants(inventory)[host.name]["strict"]
+def test_the_running_engine_was_started_as_the_recipe_says(stack, host):
     pid = host.show(UNIT, "MainPID")
-    argv, environment = process(host, pid)
+    argv = host.root(f"cat /proc/{pid}/cmdline").split("\0")[:-1]
     # The kernel puts the interpreter of the console script before its words.
-    assert argv[1:] == variant["argv"]
     assert argv[2:4] == ["serve", "lab/tiny-qwen3-strict"]
-    assert argv[argv.index("--revision") + 1] == variant["commit"]
-    assert variant["environment"].items() <= environment.items()
-    assert environment["HF_HUB_OFFLINE"] == "1"
-    assert not {name for name in environment if "proxy" in name.lower()}
+    pin = lockfile.load(stack.lock).checkpoints["lab/tiny-qwen3-strict"]
+    assert argv[argv.index("--revision") + 1] == pin.commit
+    environment = host.root(f"cat /proc/{pid}/environ").split("\0")
+    assert "HF_HUB_OFFLINE=1" in environment
     listing = host.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
     visible_files = ["models.json", "served-weights.json"]
     assert listing.split() == ["/etc/lockstep:", *visible_files, "/run/lockstep:"]
-
-
-def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
-    """Command line and environment of a process."""
-    argv = host.root(f"cat /proc/{pid}/cmdline").split("\0")[:-1]
-    pairs = host.root(f"cat /proc/{pid}/environ").split("\0")
-    return argv, dict(pair.partition("=")[::2] for pair in pairs if pair)
+    listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'").split()[3::5]
+    assert sorted(listening) == [f"127.0.0.1:{API}", f"127.0.0.1:{ENGINE}"]
 
 
 def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host):
@@ -255,7 +170,11 @@ def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host
     status, text = post(host, API, TWO_IN_A_ROW)
     assert status == 200, text
     # Not only accepted: the engine was asked exactly what the rules say.
-    assert message_content(text) == message_content(post(host, ENGINE, MERGED)[1])
+    by_gateway, by_engine = (
+        json.loads(answer)["choices"][0]["message"]["content"]
+        for answer in (text, post(host, ENGINE, MERGED)[1])
+    )
+    assert by_gateway == by_engine
 
 
 def test_who_hangs_up_ends_the_generation(host):

@@ -82,47 +82,6 @@ def test_with_docker_frozen_an_engine_in_a_container_is_ended_and_that_is_told_e
     assert "vllm-qwen36" not in host.root("ls /run/lockstep/findings")
 
 
-@pytest.fixture
-def ollama(stack, first):
-    """Somebody else's engine, which holds 40 GiB on the GPU of the first host."""
-    memory_file = "/run/unified-memory/ollama"
-    # Written under its lock: the host takes what nobody has locked for what a dead one left.
-    stack.spark1.root(
-        f"systemd-run --quiet --unit=ollama flock {memory_file} sh -c 'echo 40 > {memory_file}; "
-        "exec sleep 3600'"
-    )
-    until(lambda: " 40960" in stack.spark1.root(f"{_APPS} --format=csv,noheader"), "it holds them")
-    yield
-    stack.spark1.root("systemctl stop ollama || true")
-
-
-_APPS = "nvidia-smi --query-compute-apps=pid,process_name,used_memory"
-_NAMED = (
-    "ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`, then `ollama stop MODEL`, or "
-    "`sudo systemctl stop ollama.service`"
-)
-
-
-def test_an_engine_of_somebody_else_is_named_beside_a_hot_model_and_by_the_gate(
-    stack, qwen, ollama
-):
-    host = stack.spark1
-    # Our own engine is on the GPU, too.
-    assert len(host.root(f"{_APPS} --format=csv,noheader").splitlines()) >= 2
-    host.root("systemctl start lockstep-wedge")
-    [finding] = [status for status in host.status()["problems"] if status.startswith("gpu-foreign")]
-    assert "beside qwen, ollama.service (Ollama) holds 40.0 GiB on the GPU. Remedy: " in finding
-    assert host.status()["memory_holders"] == [_NAMED]
-    assert host.switch("none").code == 0
-    # The gate waits for memory that comes back; here it is not to wait long.
-    gate = host.root("/usr/bin/python3 /usr/local/lib/lockstep gate mistral --wait 1 2>&1; true")
-    assert "mistral needs 95.9 GiB" in gate and f"Remedy: {_NAMED}; then" in gate
-    # Beside no model of ours it is no fault; status names it still.
-    host.root("systemctl start lockstep-wedge")
-    output = " ".join(host.root("/data/scripts/llm/switch.sh status").split())
-    assert _NAMED in output and "BROKEN" not in output
-
-
 def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stack):
     host, models_file = stack.spark1, "/etc/lockstep/models.json"
     assert host.switch("none").code == 0

@@ -19,12 +19,6 @@ def hot(stack, first):
     stack.spark1.switch("none")
 
 
-def test_a_start_says_that_its_answers_make_sense(hot):
-    sense = "lockstep test_question: qwen makes sense: echo, count, tool, echo of two at once"
-    hot.logs(sense, "-u vllm-qwen36")
-    assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
-
-
 def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack, hot):
     pid = hot.show("vllm-qwen36", "MainPID")
     hot.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {HOT}""")

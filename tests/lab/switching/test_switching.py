@@ -4,20 +4,12 @@ import json
 import shlex
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from stack import Host, until
 
 KNOBS = "/run/unified-memory"
 WEDGE = "/run/lockstep/findings/wedge.json"
-RESTARTED_TWICE = f"""
-import json
-record = json.load(open({WEDGE!r}))
-record["deeds"] *= 2
-json.dump(record, open({WEDGE!r}, "w"))
-"""
-Variants = dict[str, dict[str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,37 +19,22 @@ def nothing_hot_afterwards(stack):
     stack.spark1.switch("none")
 
 
-@pytest.fixture(scope="module")
-def variants(stack, first):
-    """The expected start per host and model, by recipes, pins and the engines' answers."""
-    return stack.variants()
-
-
-def test_qwen_takes_over_with_exactly_the_recipes_words(lab_host, variants):
-    lines = lab_host.on_a_phone("qwen")
-    assert "qwen is hot, started in" in " ".join(lines)
-    assert [line for line in lines if len(line) > 40] == []
+def test_qwen_takes_over_with_the_recipes_words(lab_host):
+    answer = lab_host.switch("qwen")
+    assert answer.code == 0 and "qwen is hot, started in" in " ".join(answer.text.split())
     assert lab_host.active() == {"vllm-qwen36.service"}
-    variant = variants[lab_host.name]["qwen"]
     record = lab_host.get("http://127.0.0.1:30001/standin/argv")
-    assert record["argv"] == variant["serve"]
-    assert "--language-model-only" in record["argv"]
-    assert value(record["argv"], "--port") == "30001"
-    assert json.loads(value(record["argv"], "--default-chat-template-kwargs")) == {
-        "enable_thinking": False
-    }
-    speculative = json.loads(value(record["argv"], "--speculative-config"))
+    argv = record["argv"]
+    assert "--language-model-only" in argv
+    assert (value(argv, "--port"), value(argv, "--moe-backend")) == ("30001", "marlin")
+    assert json.loads(value(argv, "--default-chat-template-kwargs")) == {"enable_thinking": False}
+    speculative = json.loads(value(argv, "--speculative-config"))
     assert (speculative["method"], speculative["num_speculative_tokens"]) == ("dflash", 3)
-    assert variant["environment"].items() <= record["environment"].items()
-    assert variant["version"] == "0.32.0"
-    assert value(record["argv"], "--moe-backend") == "marlin"
     assert record["environment"]["HF_HUB_OFFLINE"] == "1"
     assert lab_host.complete(30001, asked_name(lab_host, 30001))["choices"][0]["message"]["content"]
 
 
-def test_another_unit_that_systemctl_starts_stops_the_hot_one_and_has_the_recipes_words(
-    lab_host, variants
-):
+def test_another_unit_that_systemctl_starts_stops_the_hot_one(lab_host):
     assert lab_host.switch("qwen").code == 0
     unit = "sglang-mistral4.service"
     # Tests before may have started it as often as its start limit allows.
@@ -68,11 +45,6 @@ def test_another_unit_that_systemctl_starts_stops_the_hot_one_and_has_the_recipe
         "sglang-mistral4",
         "open-webui",
     ]
-    variant = variants[lab_host.name]["mistral"]
-    record = lab_host.get("http://127.0.0.1:30000/standin/argv")
-    assert record["argv"] == variant["serve"]
-    assert variant["environment"].items() <= record["environment"].items()
-    assert record["environment"]["HF_HUB_OFFLINE"] == "1"
 
 
 @pytest.fixture
@@ -211,8 +183,11 @@ def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host):
         lab_host.root("systemctl stop eve")
 
 
-def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(lab_host):
-    """The work of lockstep-wedge.timer, which comes every minute, is done at once."""
+def test_a_wedged_engine_is_restarted(lab_host):
+    """The work of lockstep-wedge.timer, which comes every minute, is done at once.
+
+    When it is left down: tests/unit/onhost/switching/test_wedge_watch.py.
+    """
     assert lab_host.show("lockstep-wedge.timer", "ActiveState") == "active"
     assert lab_host.switch("qwen").code == 0
     unit = "vllm-qwen36.service"
@@ -220,42 +195,14 @@ def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(lab_hos
     look = "python3 /usr/local/lib/lockstep wedge --token-wait 3"
     try:
         pid = lab_host.show(unit, "MainPID")
-        wedge(lab_host)
+        lab_host.hold_streams(30001, asked_name(lab_host, 30001), 1)
+        knob = "http://127.0.0.1:30001/standin/knob"
+        lab_host.root(f"curl -fsS -d '{{\"is_wedged\": true}}' {knob}")
         assert "restarting" in lab_host.root(f"{look}; {look}")
         until(lambda: lab_host.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
         assert lab_host.switch("wait").code == 0
-        # As after two restarts; what it counts: tests/unit/onhost/switching/test_wedge_watch.py.
-        lab_host.root(f"python3 -c {shlex.quote(RESTARTED_TWICE)}")
-        wedge(lab_host)
-        assert "left down" in lab_host.root(f"{look}; {look}")
     finally:
         lab_host.root("systemctl start lockstep-wedge.timer")
-    status = lab_host.status()
-    assert status["hot"] is None
-    assert "left it down: no token in" in status["models"]["qwen"]["wedge"]
-
-
-def wedge(host: Host) -> None:
-    """Let the hot stand-in of vLLM stop generating in the middle of a request."""
-    chat = {
-        "model": asked_name(host, 30001),
-        "messages": [{"role": "user", "content": "x"}],
-        "ignore_eos": True,
-        "max_tokens": 10_000,
-    }
-    url = "http://127.0.0.1:30001"
-    host.root(
-        "systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json'"
-        f" -d {shlex.quote(json.dumps(chat))} {url}/v1/chat/completions"
-    )
-    until(
-        lambda: (
-            "num_requests_running"
-            in host.root(f"curl -fsS {url}/metrics | grep 'num_requests_running.* 1$' || true")
-        ),
-        f"{host.name}: the request runs",
-    )
-    host.root(f"curl -fsS -d '{{\"is_wedged\": true}}' {url}/standin/knob")
 
 
 def value(argv: list[str], flag: str) -> str:
