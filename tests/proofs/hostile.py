@@ -2,27 +2,24 @@
 
     python tests/proofs/hostile.py --record FILE [--only NAME …] [--lab NAME]
 
-The rows are in hostile_rows/. Each makes its fault on a host of a lab, clears it away and
+The rows are in hostile_rows.py. Each makes its fault on a host of a lab, clears it away and
 says what happened. After each the same rules are judged: two engines never lived, nobody has more
 rights than before, no command waited beyond its bound. A call with --only does the named rows once
 more. The table at the end has the last verdict of each row; the exit code is 1 where one is broken.
 """
 
-import os
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import runner
 from faults import clear_knobs, set_knobs
-from hostile_rows import ROWS
-from hostile_rows.row import BOUND_S, Row
+from hostile_rows import BOUND_S, ROWS, Row
 from soaking import Watcher
-from stack import BIN, INVENTORY, REPOSITORY, Answer, Host, Stack
+from stack import INVENTORY, SWITCH, Answer, Host, Stack
 
 #: Exit code of `timeout`.
 _TOO_LONG = 124
@@ -75,7 +72,6 @@ class Site:
         self.stack, self.host = stack, host
         #: Sentences about two engines at a time.
         self.sightings: list[str] = []
-        self._units: dict[str, str] = {}
         self.known_rights = ""
 
     def prepare(self) -> None:
@@ -110,57 +106,27 @@ class Site:
 
     def switch(self, *words: str, by: str = "spark", limit_s: float = BOUND_S) -> Answer:
         """Run `switch.sh WORDS`; it must end within its bound."""
-        return self.run(shlex.join(["/data/scripts/llm/switch.sh", *words]), by, limit_s)
-
-    def begin(self, name: str, command: str, by: str = "eve") -> None:
-        """Begin shell text of an account; it runs until the row is cleared away."""
-        # A name of its own: what an earlier program said is no answer of this one.
-        self._units[name] = unit = f"hostile-{name}-{time.time_ns()}"
-        self.host.root(
-            f"systemd-run --quiet --collect --unit={unit} --uid={by} sh -c {shlex.quote(command)}"
-        )
-
-    def signal(self, name: str, number: int) -> None:
-        """Send a signal to a program of `begin`; it may have ended."""
-        self.host.run(f"sudo -n systemctl kill -s {number} {self._units[name]}")
-
-    def control(self, *words: str, limit_s: float = BOUND_S) -> Answer:
-        """Run `lockstep WORDS` on this machine; it must end within its bound."""
-        environment = {**os.environ, **self.stack.environment}
-        try:
-            result = subprocess.run(
-                [str(BIN / "lockstep"), *words, "-i", str(INVENTORY)],
-                capture_output=True,
-                text=True,
-                cwd=REPOSITORY,
-                env=environment,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"lockstep {words[0]}: no end within {limit_s:.0f} s") from None
-        return Answer(result.returncode, result.stdout, result.stderr)
+        return self.run(shlex.join([SWITCH, *words]), by, limit_s)
 
     def drift(self) -> Answer:
         """Run `lockstep diff` for this host, without olga, whom the inventory does not name."""
         self.host.root("gpasswd --delete olga lockstep-operators")
         try:
-            return self.control("diff", "--limit", self.host.name)
+            return self.stack.lockstep("diff", "--limit", self.host.name)
         finally:
             self.host.root("usermod -aG lockstep-operators olga")
-
-    def deploy(self, *options: str, limit_s: float = 600.0) -> Answer:
-        """Deploy, with any exit code, within the bound."""
-        result = self.stack.start(*options, inventory=INVENTORY).end(limit_s)
-        return Answer(result.code, result.output, "")
 
     # What is on the host.
 
     @property
     def hot(self) -> str | None:
         """The hot model."""
-        model: str | None = self.host.status()["hot"]
-        return model
+        return self.host.status()["hot"]
+
+    @property
+    def cold(self) -> str:
+        """A model that is not hot."""
+        return "mistral" if self.hot == "qwen" else "qwen"
 
     def be_hot(self, model: str) -> None:
         """Switch to a model unless it is hot."""
@@ -178,7 +144,7 @@ def judge_row(site: Site, row: Row, outcome: Outcome) -> None:
     earlier_rights, sighting_count = site.known_rights, len(site.sightings)
     errors = AssertionError, subprocess.SubprocessError
     try:
-        outcome.observation = row.do(site)
+        outcome.observation = row.do(site, *row.words)
         site.clear()
     except errors as error:
         outcome.violations.append(f"{type(error).__name__}: {error}")
