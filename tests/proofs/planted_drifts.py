@@ -4,9 +4,10 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-ENGINE = "/opt/lockstep/engines/current"
+ENGINE, OTHER = "/opt/lockstep/engines/current", "/opt/lockstep/engines/other"
 SITE = f"$(echo {ENGINE}/venv/lib/python3*/site-packages)"
-TOOLS = "$(echo /usr/local/lib/lockstep/environments/tools/lib/python3*/site-packages)"
+TOOLS = "/usr/local/lib/lockstep/environments"
+OURS = "/usr/local/lib/lockstep/lockstep"
 HUB = "/data/models/huggingface/hub"
 QWEN = f"{HUB}/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 WEIGHT = f"$(readlink -f $(ls {QWEN}/snapshots/*/*00001-of-*.safetensors))"
@@ -82,50 +83,28 @@ _LISTEN = (
     " until test -e /run/drift-listens; do sleep 0.05; done"
 )
 _SILENT = "kill $(cat /run/drift-pid); rm -f /run/drift-pid /run/drift-listens"
-_CABLE = "$(ip -o route get 10.77.0.1 | sed 's/.* dev //; s/ .*//')"
 _RELOAD = "systemctl daemon-reload"
 _TABLE, _LOAD = "inet lockstep", "/usr/bin/python3 /usr/local/lib/lockstep firewall load"
-_STATUS = "/var/lib/dpkg/status"
-_HOLD_JQ = "sed -i '/^Package: jq$/,/^$/ s/^WHAT/' FILE"
-
-
-def _status(substitution: str, kind: str, item: str) -> Plant:
-    how = "by hand" if kind == "apt state" else DECIDE
-    return _file_edit(_STATUS, _HOLD_JQ.replace("WHAT", substitution), kind, item, how)
-
+_CHANGED, _MASK = "changed package file", "ln -sfn /dev/null FILE"
 
 PLANTS: dict[str, Plant] = {
     # What the deploy writes.
     "a script with another line": _file_edit(SWITCH, "echo '#' >> FILE", "file", how="deploy"),
     "a program that is gone": _file_edit(
-        "/usr/local/lib/lockstep/lockstep/onhost/fetch/growth_report.py",
-        "rm FILE",
-        "file",
-        how="deploy",
+        f"{OURS}/onhost/fetch/growth_report.py", "rm FILE", "file", how="deploy"
     ),
     "a private file with another line": _file_edit(
         "/etc/lockstep/weights.json", "echo >> FILE", "file", how="deploy"
     ),
     "a unit with another limit": _file_edit(
-        f"{SYSTEMD}/vllm-qwen36.service",
-        "echo MemoryMax=1G >> FILE",
-        "file",
-        how="deploy",
-        follow_up=_RELOAD,
+        f"{SYSTEMD}/vllm-qwen36.service", "echo MemoryMax=1G >> FILE", "file", "", "deploy", _RELOAD
     ),
     "a unit that became a mask": _file_edit(
-        f"{SYSTEMD}/sglang-mistral4-fallback.service",
-        "ln -sfn /dev/null FILE",
-        "file",
-        how="deploy",
-        follow_up=_RELOAD,
+        f"{SYSTEMD}/sglang-mistral4-fallback.service", _MASK, "file", "", "deploy", _RELOAD
     ),
     "a script that nobody may run": _pair(f"chmod 600|755 {SWITCH}", "file mode", SWITCH, "deploy"),
     "a file of another owner": _pair(
-        "chown spark|root /etc/lockstep/models.json",
-        "file mode",
-        "/etc/lockstep/models.json",
-        "deploy",
+        "chown spark|root /etc/lockstep/models.json", "file mode", "models.json", "deploy"
     ),
     "a folder that everybody may write": _pair(
         "chmod 777|755 /data/models", "folder", "/data/models", "deploy"
@@ -154,9 +133,6 @@ PLANTS: dict[str, Plant] = {
     ),
     "a memory guard that was stopped": _pair(
         "systemctl stop|start earlyoom", "system service", "earlyoom.service", "deploy"
-    ),
-    "a memory guard that does not come with a boot": _pair(
-        "systemctl disable|enable -q earlyoom", "system service", "earlyoom.service", "deploy"
     ),
     "a memory guard that may not start": Plant(
         "systemctl mask -q --now earlyoom",
@@ -213,27 +189,19 @@ PLANTS: dict[str, Plant] = {
         f"mv /run/drift-kept/* {SITE}/; rmdir /run/drift-kept",
         "deploy",
     ),
-    "a link to another generation": Plant(
-        f"readlink {ENGINE} > /run/drift-current; mkdir /opt/lockstep/engines/other;"
-        f" ln -sfn other {ENGINE}",
+    "a link to another generation": _file_edit(
+        ENGINE,
+        f"mkdir {OTHER}; ln -sfn other FILE",
         "engine",
         "current",
-        f"ln -sfn $(cat /run/drift-current) {ENGINE}; rmdir /opt/lockstep/engines/other",
         "deploy",
+        f"rmdir {OTHER}",
     ),
-    "an engine that was never asked": Plant(
-        f"mv {ENGINE}/check.json /run/drift-check",
-        "engine",
-        "answer",
-        f"mv /run/drift-check {ENGINE}/check.json",
-        "deploy",
+    "an engine that was never asked": _file_edit(
+        f"{ENGINE}/check.json", "rm FILE", "engine", "answer", "deploy"
     ),
-    "an image that was never asked": Plant(
-        "mv /var/cache/lockstep/images /run/drift-images",
-        "image answer",
-        "sha256:",
-        "mv /run/drift-images /var/cache/lockstep/images",
-        "deploy",
+    "an image that was never asked": _file_edit(
+        "/var/cache/lockstep/images", "rm -r FILE", "image answer", "sha256:", "deploy"
     ),
     "a checkout at another commit": Plant(
         f"cd {ENGINE}/vllm; git -c safe.directory='*' rev-parse HEAD > /run/drift-head;"
@@ -247,30 +215,22 @@ PLANTS: dict[str, Plant] = {
         f"echo >> {ENGINE}/vllm/README.md", "checkout", "/vllm", REMEDY
     ),
     "an installed file of the same length": _file_edit(
-        f"{SITE}/packaging/version.py",
-        "sed -i '1 s/^./X/' FILE",
-        "changed package file",
-        "packaging/version.py",
+        f"{SITE}/packaging/version.py", "sed -i '1 s/^./X/' FILE", _CHANGED, "packaging/version.py"
     ),
     "an installed file that is gone": _file_edit(
-        f"{SITE}/mistral_common/base.py",
-        "rm FILE",
-        "changed package file",
-        "mistral_common/base.py",
+        f"{SITE}/mistral_common/base.py", "rm FILE", _CHANGED, "mistral_common/base.py"
     ),
     "an installed file of root's": _pair(
-        f"chown root|lockstep {SITE}/mistral_common/base.py",
-        "changed package file",
-        "mistral_common/base.py",
+        f"chown root|lockstep {SITE}/packaging/markers.py", _CHANGED, "packaging/markers.py"
     ),
-    "a module of no package": _pair(f"touch|rm {SITE}/mine.py", "changed package file", "/mine.py"),
+    "a module of no package": _pair(f"touch|rm {SITE}/mine.py", _CHANGED, "/mine.py"),
     "another uv": _pair(
-        "ln -sfn /bin/true|/usr/local/lib/lockstep/environments/uv/bin/uv /usr/local/bin/uv",
+        f"ln -sfn /bin/true|{TOOLS}/uv/bin/uv /usr/local/bin/uv",
         "link",
         "/usr/local/bin/uv",
         "deploy",
     ),
-    # Images (that one is gone, test_drift has), containers, weights.
+    # Images (one that is gone: deploy/test_proxy), containers, weights.
     "an image of somebody's own": _odd(
         "tar -cT /dev/null | docker import - drift:1",
         "other image",
@@ -293,11 +253,11 @@ PLANTS: dict[str, Plant] = {
     "a weight that is too short": _file_edit(
         WEIGHT, "truncate -s 1000 FILE", "weights", "rdtand/Qwen3.6", "deploy"
     ),
-    "a weight that is gone": Plant(
-        f"mv {QWEN}/snapshots /run/drift-snapshots; runuser -u lockstep mkdir {QWEN}/snapshots",
+    "a weight that is gone": _file_edit(
+        f"{QWEN}/snapshots",
+        "rm -r FILE; runuser -u lockstep mkdir FILE",
         "weights",
         "rdtand/Qwen3.6",
-        f"rmdir {QWEN}/snapshots; mv /run/drift-snapshots {QWEN}/snapshots",
         "deploy",
     ),
     "a weight that was fetched as root": Plant(
@@ -311,8 +271,11 @@ PLANTS: dict[str, Plant] = {
     ),
     # Packages and kernel settings.
     "a package that is held": _pair("apt-mark hold|unhold jq", "apt hold", "jq", DECIDE),
-    "a package that is half configured": _status(
-        "Status: install ok installed/Status: install ok half-configured", "apt state", "jq"
+    "a package that is half configured": _file_edit(
+        "/var/lib/dpkg/status",
+        "sed -i '/^Package: jq$/,/^$/ s/^Status: .*/Status: install ok half-configured/' FILE",
+        "apt state",
+        "jq",
     ),
     "a package that was removed": Plant(
         "dpkg --remove jq", "apt package", "jq", "apt-get -qq -y install jq", "deploy"
@@ -366,12 +329,7 @@ PLANTS: dict[str, Plant] = {
     "a model's port that is open to others": Plant(
         _LISTEN.replace("PORT", "30001"), "exposed port", "0.0.0.0:30001", _SILENT
     ),
-    "smaller packets": _odd(
-        f"cat /sys/class/net/{_CABLE}/mtu > /run/drift-mtu; ip link set {_CABLE} mtu 1400",
-        "network",
-        "mtu",
-        f"ip link set {_CABLE} mtu $(cat /run/drift-mtu)",
-    ),
+    "smaller packets": _pair("ip link set enP7s7 mtu 1400|1500", "network", "mtu", DECIDE),
     "a rule of the firewall": _pair(
         "iptables -A|-D INPUT -p tcp --dport 9 -j DROP", "firewall", "--dport 9 -j DROP", DECIDE
     ),

@@ -11,12 +11,9 @@ import subprocess
 import sys
 
 import pytest
-from planted_drifts import ALONE, ENGINE, PLANTS, SITE, WEIGHT
+from planted_drifts import ALONE, ENGINE, OTHER, PLANTS, SITE, WEIGHT
 from stack import INVENTORY, REPOSITORY
 
-#: Is put right elsewhere: by an installation from the beginning (tests/unit/onhost/environment/
-#: test_engine_build.py, deploy/test_interrupted), and with the tools (deploy/test_proxy).
-ELSEWHERE = ("an installation that was cut off", "a tool that was uninstalled")
 #: Kind of drift → a file of which one byte changes and no time stamp.
 ROT = {"weights content": WEIGHT, "changed package file": f"{SITE}/idna/core.py"}
 
@@ -54,12 +51,11 @@ def test_after_a_deploy_what_it_can_put_right_is_gone(answer, deployed_stack):
     two = deployed_stack.two
     earlier_drift = {tuple(entry) for entry in answer["before"]}
     names = [name for name, plant in PLANTS.items() if plant.how == "deploy"]
-    names = [name for name in names if name not in ELSEWHERE]
     names.sort(key=lambda name: name in ALONE)
     two.root("; ".join(f"bash -c {shlex.quote(PLANTS[name].shell)} || exit" for name in names))
     result = deployed_stack.diff("--fix", "--yes", "--json", "--limit", two.name)
     later_drift = json.loads(result.stdout)["differences"]
-    two.root("rm -rf /run/drift-* /opt/lockstep/engines/other")
+    two.root(f"rm -rf /run/drift-* {OTHER}")
     assert [item for item in later_drift if item["how"] == "deploy"] == [], result.stderr[-3000:]
     later_items = {(item["kind"], item["item"], item["how"]) for item in later_drift}
     assert later_items <= earlier_drift, result.stderr[-3000:]
