@@ -211,8 +211,7 @@ class Drain:
             quiet, f"after {model} was ended something is hot, or it is said why not"
         )
         assert final_status is not None
-        hot: str | None = final_status["hot"]
-        return hot
+        return final_status["hot"]
 
     def _violation(self, run: Run) -> str:
         if run.clean:
@@ -272,26 +271,19 @@ class Drain:
                 client.wait()
 
 
-def plan(trial: runner.Trial[Run]) -> list[Run]:
-    """So many runs of each kind."""
-    return [
+def prove(trial: runner.Trial[Run], runs: list[Run] | None = None) -> None:
+    """Make the runs, or so many of each kind, shared among the hosts."""
+    planned_runs = runs or [
         Run(number, clean=clean) for number in range(trial.options.runs) for clean in (False, True)
     ]
 
-
-def prove(trial: runner.Trial[Run], runs: list[Run] | None = None) -> None:
-    """Make the runs, each on the host that is free."""
-    lock, remaining_runs = threading.Lock(), trial.remaining(plan(trial) if runs is None else runs)
-
-    def next_run() -> Run | None:
-        with lock:
-            return next(remaining_runs, None)
-
     def on(host: Host) -> None:
+        hosts = trial.stack.hosts
+        share = [run for run in planned_runs if hosts[run.number % len(hosts)] == host]
         host.switch("none")
         with Sampler(host) as sampler:
             drain = Drain(trial, host, sampler)
-            while run := next_run():
+            for run in trial.remaining(share):
                 trial.make(run, drain.make)
         faults.clear_knobs(host)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 ENGINE, OTHER = "/opt/lockstep/engines/current", "/opt/lockstep/engines/other"
 SITE = f"$(echo {ENGINE}/venv/lib/python3*/site-packages)"
-TOOLS = "/usr/local/lib/lockstep/environments"
+UV = "/usr/local/lib/lockstep/environments/uv/bin/uv"
 OURS = "/usr/local/lib/lockstep/lockstep"
 HUB = "/data/models/huggingface/hub"
 QWEN = f"{HUB}/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -41,17 +41,14 @@ class Plant:
     how: str = "by hand"
 
 
-def _reversible_change(path: str, change: str) -> tuple[str, str]:
+def _file_edit(
+    path: str, change: str, kind: str, item: str = "", how: str = "by hand", follow_up: str = "true"
+) -> Plant:
     """A change to a file, and the way back to the very same file."""
     backup = f"/run/drift-{zlib.crc32(path.encode()):x}"
-    return f"cp -a {path} {backup}; {change}", f"rm -rf {path}; mv -T {backup} {path}"
-
-
-def _file_edit(
-    path: str, change: str, kind: str, item: str = "", how: str = "by hand", follow_up: str = ""
-) -> Plant:
-    do, undo = _reversible_change(path, change.replace("FILE", path))
-    return Plant(do, kind, item or path, undo + (f"; {follow_up}" if follow_up else ""), how)
+    do = f"cp -a {path} {backup}; {change.replace('FILE', path)}"
+    undo = f"rm -rf {path}; mv -T {backup} {path} && {follow_up}"
+    return Plant(do, kind, item or path, undo, how)
 
 
 def _new(path: str, text: str, kind: str, how: str = "by hand") -> Plant:
@@ -221,15 +218,10 @@ PLANTS: dict[str, Plant] = {
         f"{SITE}/mistral_common/base.py", "rm FILE", _CHANGED, "mistral_common/base.py"
     ),
     "an installed file of root's": _pair(
-        f"chown root|lockstep {SITE}/packaging/markers.py", _CHANGED, "packaging/markers.py"
+        f"chown root|lockstep {SITE}/mistral_common/base.py", _CHANGED, "mistral_common/base.py"
     ),
     "a module of no package": _pair(f"touch|rm {SITE}/mine.py", _CHANGED, "/mine.py"),
-    "another uv": _pair(
-        f"ln -sfn /bin/true|{TOOLS}/uv/bin/uv /usr/local/bin/uv",
-        "link",
-        "/usr/local/bin/uv",
-        "deploy",
-    ),
+    "another uv": _pair(f"ln -sfn /bin/true|{UV} /usr/local/bin/uv", "link", "/bin/uv", "deploy"),
     # Images (one that is gone: deploy/test_proxy), containers, weights.
     "an image of somebody's own": _odd(
         "tar -cT /dev/null | docker import - drift:1",

@@ -147,8 +147,7 @@ class Host:
         operator = ["setpriv", f"--reuid={SSH_USER}", f"--regid={SSH_USER}", "--init-groups"]
         answer = self._at_console([*operator, SWITCH, "status", "--json"])
         assert answer.code == 0, answer.text
-        report: dict[str, Any] = json.loads(answer.out)
-        return report
+        return json.loads(answer.out)
 
     def show(self, unit: str, name: str) -> str:
         """One property of a unit, from systemd itself."""
@@ -218,8 +217,7 @@ class Host:
             f"curl -fsS --max-time 120 -H 'Content-Type: application/json' -d {data} {url}"
         )
         assert answer.code == 0, answer.text
-        completion: dict[str, Any] = json.loads(answer.out)
-        return completion
+        return json.loads(answer.out)
 
     def hold_streams(self, port: int, model: str, count: int) -> None:
         """Clients of an engine that go on asking, one stream each, until it refuses them."""

@@ -18,10 +18,9 @@ SLOW = {"match": SHARDS, "rate": 500_000}
 
 @pytest.fixture
 def mended_stack(deployed_stack):
-    """A lab whose second host gets its cable and its power back afterwards."""
+    """A lab whose second host gets its cable back afterwards."""
     yield deployed_stack
     deployed_stack.lab("mend", deployed_stack.two.name)
-    deployed_stack.lab("cycle", deployed_stack.two.name, "--on")
 
 
 def test_a_download_goes_on_without_its_deploy_is_attached_to_and_resumes_where_it_was_killed(
@@ -64,9 +63,7 @@ def test_a_download_goes_on_without_its_deploy_is_attached_to_and_resumes_where_
     assert sum(request.body_bytes for request in requests) == sizes - earlier_bytes
 
 
-def test_a_host_that_falls_silent_or_is_off_is_given_up_alone_and_finished_by_the_next_run(
-    mended_stack,
-):
+def test_a_host_that_falls_silent_is_given_up_alone_and_finished_by_the_next_run(mended_stack):
     first_host, two = mended_stack.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
     first_host.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
@@ -83,13 +80,8 @@ def test_a_host_that_falls_silent_or_is_off_is_given_up_alone_and_finished_by_th
     # No end of the connection reaches it.
     two.await_end_of_deploy(SILENCE_S + 60)
     mended_stack.lab("mend", two.name)
-    mended_stack.lab("cycle", two.name, "--off")
-    result = mended_stack.deploy()
-    assert result.code == 1
-    assert "\nFAILED  spark2: connecting over SSH\n" in result.output
-    assert "Done on: spark1" in result.closing
-    mended_stack.lab("cycle", two.name, "--on")
-    assert two.show(WEIGHTS_JOB, "SubState") != "running"
+    # It would go on as slowly as it began.
+    two.root(f"systemctl stop {WEIGHTS_JOB} 2>/dev/null; true")
     mended_stack.plant("hub")
     mended_stack.good_deploy("-y", "--limit", two.name)
     assert len(whole_shards(two)) == 2

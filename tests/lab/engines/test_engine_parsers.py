@@ -10,8 +10,8 @@ import random
 import shlex
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,29 +122,6 @@ def quote(word: str, dice: random.Random) -> str:
     return dice.choice(ways)
 
 
-@dataclass(frozen=True)
-class EngineAnswer:
-    """An engine's answers to all questions, which share one import of it.
-
-    Attributes:
-        refusals: Question's name → why the engine refuses it.
-        foreign: Recipes written for an older engine, or for an image's own.
-        removed_flags: Names of questions with a flag that the engine has no more.
-        count: The number of commands that a person may write.
-        unread: The numbers of those that Lockstep refuses.
-        options: The answer to `parser_options.question`.
-    """
-
-    engine: str
-    version: str
-    refusals: dict[str, str]
-    foreign: set[str]
-    removed_flags: set[str]
-    count: int
-    unread: set[str]
-    options: str
-
-
 @pytest.fixture(scope="module", params=["vllm", "sglang"])
 def answer(request, tmp_path_factory):
     """Each engine's answer. Another number of written commands: MUTATED_COMMANDS=10000."""
@@ -170,15 +147,19 @@ def answer(request, tmp_path_factory):
     answers, options = zip(
         *(ask(engine, batch, tmp_path_factory.mktemp("question")) for batch in batches), strict=True
     )
-    return EngineAnswer(
-        engine,
-        answers[0]["version"],
-        {fault.split()[1].rstrip(":"): fault for item in answers for fault in item["faults"]},
-        foreign,
-        {item["name"] for item in removed_questions},
-        count,
-        unread,
-        options[0],
+    faults = [fault for item in answers for fault in item["faults"]]
+    return SimpleNamespace(
+        engine=engine,
+        version=answers[0]["version"],
+        # Question's name → why the engine refuses it.
+        refusals={fault.split()[1].rstrip(":"): fault for fault in faults},
+        # Recipes written for an older engine, or for an image's own.
+        foreign=foreign,
+        removed_flags={item["name"] for item in removed_questions},
+        # Commands that a person may write, and the numbers of those that Lockstep refuses.
+        count=count,
+        unread=unread,
+        options=options[0],
     )
 
 
@@ -230,7 +211,7 @@ def ask(engine: str, questions: list[dict[str, Any]], folder: Path) -> tuple[dic
     )
     assert result.returncode == 0, result.stderr[-3000:]
     *_, line, options = result.stdout.splitlines()
-    answer: dict[str, Any] = json.loads(line)
+    answer = json.loads(line)
     assert answer["unanswered"] is None, answer
     return answer, options
 

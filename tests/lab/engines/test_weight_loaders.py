@@ -70,8 +70,7 @@ def ask(python: Path, engine: str, questions: list[tuple[str, str]]) -> list[lis
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    answers: list[list[str] | None] = json.loads(result.stdout.splitlines()[-1])
-    return answers
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

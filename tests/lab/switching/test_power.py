@@ -3,7 +3,6 @@
 A cap of the GPU's clock is there again, too. All of it on one host, with few deploys.
 """
 
-import json
 import re
 from pathlib import PurePosixPath
 
@@ -84,29 +83,6 @@ def test_boot_links_of_qwen_are_removed_and_reported(lab_host, asked_for):
     assert "Services | Keep model units off at boot" in result.changed_operations
     assert boot_links(lab_host) == []
     assert lab_host.status()["problems"] == []
-
-
-def test_a_cap_of_the_gpus_clock_that_somebody_lifts_is_named_and_set_again(
-    deployed_stack, lab_host, asked_for
-):
-    inventory, _ = asked_for
-    look = "systemctl start lockstep-wedge.service"
-    lab_host.root("systemctl stop lockstep-wedge.timer")
-    busy = ("--watts", "38", "--clock", "2418", "--utilization", "96")
-    deployed_stack.lab("gpu", "spark1", *busy)
-    try:
-        lab_host.root(look)
-        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
-        lab_host.root("nvidia-smi -rgc")
-        output = deployed_stack.diff("--json", *ONE[1:], inventory=inventory).stdout
-        items = [row["item"] for row in json.loads(output)["differences"] if row["kind"] == "gpu"]
-        assert items == ["gpu-cap"]
-        lab_host.root(look)
-        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
-        lab_host.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
-    finally:
-        deployed_stack.lab("gpu", "spark1")
-        lab_host.root(f"{look} lockstep-wedge.timer")
 
 
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
