@@ -6,7 +6,7 @@ That what no host has is downloaded once: test_same_hosts.
 import re
 
 import pytest
-from copies import MODELS, address, hashes, nothing_is_left
+from copies import MODELS, hashes, nothing_is_left
 from stack import Host, forget_leases, until
 
 QWEN = f"{MODELS}/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -61,7 +61,7 @@ def test_a_host_whose_peer_dies_goes_on_by_itself_and_wrong_bytes_of_a_peer_are_
         and request.method == "GET"
         and request.body_bytes
     ]
-    assert transfers == [(address(first_host), size)]
+    assert transfers == [(first_host.address, size)]
     # Tests before this one may have given a host a model that the other one lacks.
     assert hashes(first_host, f"{QWEN} {MISTRAL}") == hashes(two, f"{QWEN} {MISTRAL}")
     nothing_is_left(deployed_stack)

@@ -7,23 +7,6 @@ from stack import state
 from lockstep.lock import lockfile
 
 
-def test_the_first_deploy_ends_well_and_says_what_runs_where(deployed_stack, first):
-    closing = first.closing
-    for host in deployed_stack.hosts:
-        table = closing.partition(f"{host.name}\n")[2]
-        rows = dict(re.findall(r"^ (\S+(?: \S+)*?)  +(\S.*)$", table, re.MULTILINE))
-        assert {"venv engine", "qwen", "mistral", "tiny", "open-webui"} <= set(rows)
-        assert re.match(r"vLLM \S+, torch ", rows["venv engine"])
-        assert rows["qwen"].startswith("inactive, vllm-qwen36 at 127.0.0.1:30001,")
-        assert rows["mistral"].startswith("inactive, sglang-mistral4 at 127.0.0.1:30000,")
-        assert rows["tiny"].startswith("inactive, vllm at 127.0.0.1:8000,")
-        assert rows["gateway"] == "active, http://127.0.0.1:8090"
-        assert rows["open-webui"] == "active, 127.0.0.1:8080"
-        assert (rows["hot now"], rows["models at boot"]) == ("none", "none")
-    # After it stands what people must know.
-    assert closing.partition("Note: ")[0].rstrip().endswith("/data/scripts/llm/switch.sh status")
-
-
 def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(deployed_stack, first):
     assert first.output.count("Resolving what lab.lock.yaml") == 1
     assert " ".join(first.output.split()).count("Note: lab.lock.yaml has new entries") == 1
