@@ -138,8 +138,8 @@ def end_deploy(stack: Stack, good: Path, changed_inventory: Path, run: Run) -> b
                 violations.append(f"{state.host.name}: the journal of the deploy is left")
         violations += sorted({*map(hot_model_and_image, stack.hosts)} - earlier_lines)
     drift = stack.diff(inventory=good)
-    if drift.returncode:
-        violations.append(f"diff: {drift.stdout[-1500:]}")
+    if drift.code:
+        violations.append(f"diff: {drift.out[-1500:]}")
     return True
 
 

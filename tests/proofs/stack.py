@@ -441,14 +441,12 @@ class Stack:
 
     def lockstep(self, command: str, *words: str, inventory: Path = INVENTORY) -> Answer:
         """Run `lockstep COMMAND WORDS -i INVENTORY`, with any exit code."""
-        result = self._run([str(BIN / "lockstep"), *command.split(), *words, "-i", str(inventory)])
-        return Answer(result.returncode, result.stdout, result.stderr)
-
-    def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        argv = [str(BIN / "lockstep"), *command.split(), *words, "-i", str(inventory)]
         environment = {**os.environ, **self.environment}
-        return subprocess.run(
+        result = subprocess.run(
             argv, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False
         )
+        return Answer(result.returncode, result.stdout, result.stderr)
 
     def requests(self, service: str) -> Iterator[Request]:
         """The requests that a server of the lab has answered so far."""
@@ -510,23 +508,9 @@ class Stack:
         assert result.code == 0, result.output[-8000:]
         return result
 
-    def diff(self, *options: str, inventory: Path = INVENTORY) -> subprocess.CompletedProcess[str]:
+    def diff(self, *options: str, inventory: Path = INVENTORY) -> Answer:
         """Run `lockstep diff OPTIONS`, with any result."""
-        return self._run([str(BIN / "lockstep"), "diff", "-i", str(inventory), *options])
-
-    def bench(
-        self, file: Path, *words: str, host: str = "spark1", inventory: Path = INVENTORY
-    ) -> tuple[int, dict[str, Any], str]:
-        """Run `lockstep bench HOST`, kept in a file: returns exit code, suites by name, output.
-
-        The hosts share this machine's processors, so their load says nothing of a host.
-        """
-        argv = [str(BIN / "lockstep"), "bench", host, "-i", str(inventory), "--quick"]
-        argv += ["--repeat", "3"]
-        result = self._run([*argv, "--waive", "quiet", "-o", str(file), *words])
-        output = result.stdout + result.stderr
-        suites = json.loads(file.read_text())["suites"] if file.exists() else []
-        return result.returncode, {suite["name"]: suite for suite in suites}, output
+        return self.lockstep("diff", *options, inventory=inventory)
 
     def inventory(self, name: str, original: Path = INVENTORY, **changes: Any) -> Path:
         """A copy of an inventory of the lab with other data; mappings are merged, None removes.

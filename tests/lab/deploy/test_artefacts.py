@@ -82,7 +82,7 @@ def test_the_next_deploy_asks_no_engine_again_and_brings_tags_and_weights_that_w
     lab_host.root("docker image prune -f")
     assert set(map(hold_tag, images)) <= set(lab_host.root(TAGS).split())
     lab_host.root(f"docker image inspect {' '.join(images)}")
-    drift = deployed_stack.diff("--json", "--limit", "spark1").stdout
+    drift = deployed_stack.diff("--json", "--limit", "spark1").out
     assert json.loads(drift) and "lockstep-" not in drift
 
 

@@ -1,7 +1,6 @@
 """The lab's lock: made by the deploy, moved by the command, and restored without a server."""
 
 import json
-from typing import Any
 
 import pytest
 from earlier_state import EarlierState
@@ -31,14 +30,6 @@ def alone(deployed_stack):
     target_path = deployed_stack.inventory("alone", spark2=None)
     deployed_stack.good_deploy(inventory=target_path)
     return target_path
-
-
-def update(stack: Stack, name: str) -> list[tuple[str, str]]:
-    """The (kind, name) of each item that `lockstep update` has moved."""
-    result = stack.lockstep("update", "--json", name)
-    assert result.code == 0, result.text
-    entries: list[dict[str, Any]] = json.loads(result.out)["changes"]
-    return [(change["kind"], change["name"]) for change in entries]
 
 
 def length(host: Host) -> str:
@@ -87,11 +78,12 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
         models={"qwen": {"overrides": {"max_model_len": 131072}}},
         gateway={"keepalive_s": 14},
     )
-    moved_wheels = [("engine", wheel.name) for _, wheel in TRIPLE]
+    update = deployed_stack.lockstep("update", "--json", "flashinfer")
+    assert update.code == 0, update.text
+    moved = json.loads(update.out)["changes"]
     # What other inventories had recorded in the lab's lock goes; nothing else moves.
-    assert [item for item in update(deployed_stack, "flashinfer") if item[0] == "engine"] == sorted(
-        moved_wheels
-    )
+    moved_wheels = [change["name"] for change in moved if change["kind"] == "engine"]
+    assert moved_wheels == sorted(wheel.name for _, wheel in TRIPLE)
     new = lockfile.load(deployed_stack.lock)
     came = [change.new for change in changes(old, new) if change.new]
     assert came == [NEWER, f"{NEWER}+cu130", NEWER]

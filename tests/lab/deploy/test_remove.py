@@ -2,7 +2,8 @@
 
 import json
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,53 +68,43 @@ def test_a_host_is_what_it_was(deployed_stack):
     # sudo notes in the operator's home that it was used.
     assert two.run("sudo -n true").code == 0
     earlier_snapshot = snapshot(two)
-    drift = json.loads(deployed_stack.diff("--json", "--limit", "spark2").stdout)["differences"]
+    drift = json.loads(deployed_stack.diff("--json", "--limit", "spark2").out)["differences"]
     assert [item["kind"] for item in drift] == ["Lockstep"]
     assert "not deployed yet" in deployed_stack.lockstep("status", "--limit", "spark2").out
     deployed_stack.good_deploy("-y", "--limit", "spark2", inventory=small)
     assert "lockstep" in two.root("nft list tables")
     assert two.switch("qwen").code == 0
 
-    answer = deployed_stack.lockstep("remove", "--limit", "spark2", "--json", inventory=small)
-    [plan] = json.loads(answer.out).values()
+    remove = partial(deployed_stack.lockstep, "remove", "--limit", "spark2", inventory=small)
+    [plan] = json.loads(remove("--json").out).values()
     assert plan["unknown"] == [] and plan["goes"][-1][:2] == ["record", "/var/lib/lockstep-deploy"]
     goes = {name for _, name, _ in plan["goes"]}
     assert [path for path in THEIRS if goes & {path, path.rpartition("/")[2]}] == []
     stays = {thing for thing, _ in plan["stays"]}
     assert {"/etc/lockstep/my-notes.txt", "/usr/local/lib/lockstep/mine.py"} <= stays
 
-    answers: dict[str, Any] = {}
-    cut = threading.Thread(
-        target=lambda: answers.update(
-            first=deployed_stack.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
-        )
-    )
-    cut.start()
-    until(
-        lambda: two.run("systemctl is-active --quiet lockstep-gateway").code,
-        "the gateway is stopped",
-    )
-    two.run("sudo -n pkill --signal KILL --full 'python3 -I -[c]'")
-    cut.join()
-    assert answers["first"].code == 2, answers["first"].text
+    with ThreadPoolExecutor() as pool:
+        cut = pool.submit(remove, "-y")
+        gateway = "systemctl is-active --quiet lockstep-gateway"
+        until(lambda: two.run(gateway).code, "the gateway is stopped")
+        two.run("sudo -n pkill --signal KILL --full 'python3 -I -[c]'")
+        assert cut.result().code == 2, cut.result().text
     two.root("test -e /var/lib/lockstep-deploy/found.json")
 
-    keep = ("--keep", "weights,data")
-    result = deployed_stack.lockstep("remove", "--limit", "spark2", "-y", *keep, inventory=small)
+    result = remove("-y", "--keep", "weights,data")
     assert result.code == 0, result.text[-4000:]
     two.root(
         f"ls -d {KEPT}; ls /data/models/huggingface/lockstep-fetched/* /etc/lockstep/secrets/*"
     )
     assert "open-webui" in two.root("docker volume ls -q")
-    assert two.root("ls /etc/systemd/system | grep lockstep || true").split() == [
-        "lockstep-mine.service"
-    ]
+    left_units = two.root("ls /etc/systemd/system | grep lockstep || true")
+    assert left_units.split() == ["lockstep-mine.service"]
 
-    result = deployed_stack.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+    result = remove("-y")
     assert result.code == 0 and " 0 are not" in result.out, result.text[-4000:]
     later_snapshot = snapshot(two)
     assert sorted(later_snapshot - earlier_snapshot) == [], "what stayed"
     assert sorted(earlier_snapshot - later_snapshot) == [], "what went"
     two.logs(": remove of lab: done", "-t lockstep-audit")
-    again = deployed_stack.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+    again = remove("-y")
     assert again.code == 0 and "nothing of Lockstep is here" in again.out

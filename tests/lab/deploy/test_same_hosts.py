@@ -32,5 +32,5 @@ def test_what_no_host_had_was_downloaded_once_and_copied(deployed_stack, first):
 
 def test_two_freshly_deployed_hosts_have_no_drift(deployed_stack):
     result = deployed_stack.diff()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout == "No drift: 2 hosts as inventory and record ask and as each other.\n"
+    assert result.code == 0, result.text
+    assert result.out == "No drift: 2 hosts as inventory and record ask and as each other.\n"

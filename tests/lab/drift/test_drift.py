@@ -54,12 +54,12 @@ def test_after_a_deploy_what_it_can_put_right_is_gone(answer, deployed_stack):
     names.sort(key=lambda name: name in ALONE)
     two.root("; ".join(f"bash -c {shlex.quote(PLANTS[name].shell)} || exit" for name in names))
     result = deployed_stack.diff("--fix", "--yes", "--json", "--limit", two.name)
-    later_drift = json.loads(result.stdout)["differences"]
+    later_drift = json.loads(result.out)["differences"]
     two.root(f"rm -rf /run/drift-* {OTHER}")
-    assert [item for item in later_drift if item["how"] == "deploy"] == [], result.stderr[-3000:]
+    assert [item for item in later_drift if item["how"] == "deploy"] == [], result.err[-3000:]
     later_items = {(item["kind"], item["item"], item["how"]) for item in later_drift}
-    assert later_items <= earlier_drift, result.stderr[-3000:]
-    assert result.returncode == (1 if later_drift else 0)
+    assert later_items <= earlier_drift, result.err[-3000:]
+    assert result.code == (1 if later_drift else 0)
     assert two.run(f"test -e {ENGINE}/check.json").code == 0
 
 
@@ -82,4 +82,4 @@ def test_rot_that_no_time_stamp_shows_is_found_by_reading_everything(deployed_st
 def drift(stack, *options):
     """Kind and item of every difference that `lockstep diff` names on the second host."""
     result = stack.diff("--json", *options, "--limit", "spark2")
-    return {(item["kind"], item["item"]) for item in json.loads(result.stdout)["differences"]}
+    return {(item["kind"], item["item"]) for item in json.loads(result.out)["differences"]}

@@ -98,7 +98,7 @@ def recorded_inventory(stack, first, tmp_path_factory):
         for unit in (*monitoring.PACKAGED_UNITS.values(), monitoring.PROMETHEUS_UNIT):
             assert host.show(unit, "LoadState") == "not-found"
     drift = stack.diff("--limit", "spark1")
-    assert not any(word in drift.stdout for word in ("prometheus", "masked", "node-exporter"))
+    assert not any(word in drift.out for word in ("prometheus", "masked", "node-exporter"))
 
 
 def listeners(host: Host) -> dict[int, set[str]]:

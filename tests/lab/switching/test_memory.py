@@ -75,7 +75,7 @@ def test_with_docker_frozen_an_engine_in_a_container_is_ended_and_that_is_told_e
     )
     assert why in log
     assert why in " ".join(host.switch("status").out.split())
-    assert why in " ".join(stack.diff("--limit", host.name).stdout.split())
+    assert why in " ".join(stack.diff("--limit", host.name).out.split())
     answer = host.switch("qwen")
     assert answer.code == 0 and f"last time {why}" in " ".join(answer.text.split())
     assert host.status()["models"]["qwen"]["memory_kill"] is None

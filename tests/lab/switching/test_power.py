@@ -1,10 +1,7 @@
-"""After a power cut no model is hot unless asked for; a boot link that somebody made is removed.
+"""After a power cut no model is hot unless asked for; a cap of the GPU's clock is there again.
 
-A cap of the GPU's clock is there again, too. All of it on one host, with few deploys.
+A boot link that somebody made: drift/test_drift.
 """
-
-import re
-from pathlib import PurePosixPath
 
 import booting
 import pytest
@@ -16,11 +13,6 @@ from lockstep.onhost.records import models_by_boot
 
 CAP = "/dev/nvidia-standin-cap"
 ONE = ("-y", "--limit", "spark1")
-UNIT = "vllm-qwen36.service"
-LINKS = [
-    PurePosixPath("/etc/systemd/system") / wants / UNIT
-    for wants in ("multi-user.target.wants", "graphical.target.requires")
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,13 +32,13 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
     container = "docker ps -q --filter name=sglang-mistral4"
     until(lambda: lab_host.root(container), "spark1: mistral loads")
     deployed_stack.lab("cycle", lab_host.name)
-    until(lambda: webui_answers(lab_host), "spark1: Open WebUI answers")
+    health = "curl -fsS --max-time 5 http://127.0.0.1:8080/health"
+    until(lambda: lab_host.look(health).code == 0, "spark1: Open WebUI answers")
     assert lab_host.active() == set()
     assert lab_host.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
     status = lab_host.status()
     assert (status["hot"], status["switching"], status["webui"]) == (None, None, "active")
     assert status["problems"] == []
-    assert boot_links(lab_host) == []
     assert deployed_stack.good_deploy(*ONE).changed_operations == set()
     # ssh's own code where the connection is lost, and what it had been told.
     until(lambda: watching.poll() is not None, "who watched is told that the connection is gone")
@@ -54,19 +46,14 @@ def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_we
     assert watching.stdout and "starting mistral" in watching.stdout.read()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def asked_for(stack, first):
-    """A deploy after which spark1 makes mistral hot at boot, and its GPU's clock has a cap.
-
-    Boot links were made before it. Undone afterwards.
-    """
+    """A deploy after which spark1 makes mistral hot at boot, and its GPU's clock has a cap."""
     host = stack.spark1
     assert host.switch("none").code == 0
-    for link in LINKS:
-        host.root(f"mkdir -p {link.parent} && ln -s ../{UNIT} {link}")
-    assert sum(f"{UNIT} starts at boot" in problem for problem in host.status()["problems"]) == 1
     inventory = stack.inventory("boot", spark1__boot="mistral", gpu={"max_clock_mhz": 2100})
-    yield inventory, stack.good_deploy(*ONE, inventory=inventory)
+    stack.good_deploy(*ONE, inventory=inventory)
+    yield inventory
     host.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
     host.switch("none")
     stack.good_deploy(*ONE)
@@ -75,20 +62,9 @@ def asked_for(stack, first):
     assert cap(host) == ""
 
 
-def test_boot_links_of_qwen_are_removed_and_reported(lab_host, asked_for):
-    _, result = asked_for
-    pattern = rf"\[spark1\] {UNIT} had a boot link \(([^)]*)\): removed"
-    [removed_links] = re.findall(pattern, " ".join(result.output.split()))
-    assert set(removed_links.split(", ")) == set(map(str, LINKS))
-    assert "Services | Keep model units off at boot" in result.changed_operations
-    assert boot_links(lab_host) == []
-    assert lab_host.status()["problems"] == []
-
-
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
     deployed_stack, lab_host, asked_for
 ):
-    inventory, _ = asked_for
     # The deploy itself begins nothing.
     assert lab_host.active() == set()
     # The power cuts of other tests count like these; their knobs went with the power.
@@ -107,7 +83,7 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     until(lambda: power.off() or power.is_settled(), "spark1 is frozen or at rest")
     assert not power.off()
     assert "stays down: two boots were cut off within" in lab_host.status()["boot"]
-    drift = " ".join(deployed_stack.diff(*ONE[1:], inventory=inventory).stdout.split())
+    drift = " ".join(deployed_stack.diff(*ONE[1:], inventory=asked_for).out.split())
     assert f"failed unit {models_by_boot.UNIT}" in drift and "stays down" in drift
     # Until somebody asks.
     power.knobs()
@@ -118,16 +94,3 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
 def cap(host: Host) -> str:
     """The cap of its GPU's clock, MHz, or "" without one."""
     return host.root(f"cat {CAP} 2>/dev/null || true").strip()
-
-
-def webui_answers(host: Host) -> bool:
-    """Tell whether Open WebUI's own health check is green."""
-    return host.look("curl -fsS --max-time 5 http://127.0.0.1:8080/health").code == 0
-
-
-def boot_links(host: Host) -> list[str]:
-    """Links that would start a model unit at boot."""
-    return host.root(
-        "find /etc/systemd /run/systemd/system -type l"
-        " \\( -name 'vllm*.service' -o -name 'sglang*.service' \\)"
-    ).split()

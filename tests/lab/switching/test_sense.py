@@ -27,7 +27,7 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack, hot):
     hot.logs("qwen talks nonsense", "-u lockstep-sense")
     assert "talks nonsense: echo" in hot.status()["models"]["qwen"]["sense"]
     assert hot.show("vllm-qwen36", "MainPID") == pid
-    drift = json.loads(stack.diff("--json", "--limit", "spark1").stdout)
+    drift = json.loads(stack.diff("--json", "--limit", "spark1").out)
     assert "talks nonsense: echo" in json.dumps(drift)
     hot.root(f"""curl -fsS -d '{{"corruption": ""}}' {HOT}""")
     again = hot.run(f"{SENSE} qwen")
