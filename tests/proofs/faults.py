@@ -23,10 +23,8 @@ class Fault:
         name: Name in the counts.
         knobs: Knobs of the stand-in engines before the switch.
         command: Shell text that root runs `delay` seconds after the switch began.
-        power: Cut the host's power at that moment instead.
-        client: Kill the client's connection at that moment instead.
-        rival: Another client switches at that moment.
-        memory: Memory falls below the minimum of a hot model at that moment, and rises again.
+        deed: At that moment instead: "power" is cut, the "client"'s connection is killed, a "rival"
+            switches, or "memory" falls below the minimum of a hot model and rises again.
         slow: Takes a minute; chosen seldom.
         kills: May leave no model hot without a failed switch, for the engine itself was killed.
     """
@@ -34,10 +32,7 @@ class Fault:
     name: str
     knobs: dict[str, object] = field(default_factory=dict)
     command: str = ""
-    power: bool = False
-    client: bool = False
-    rival: bool = False
-    memory: bool = False
+    deed: str = ""
     slow: bool = False
     kills: bool = False
 
@@ -77,10 +72,10 @@ FAULTS = (
         f" 2>/dev/null; sleep 3; umount -l {LOGS}",
     ),
     Fault("another unit started", command="systemctl start --no-block {unit}", kills=True),
-    Fault("connection lost", client=True),
-    Fault("two clients", rival=True),
-    Fault("memory falls", memory=True, kills=True),
-    Fault("power cut", power=True, slow=True, kills=True),
+    Fault("connection lost", deed="client"),
+    Fault("two clients", deed="rival"),
+    Fault("memory falls", deed="memory", kills=True),
+    Fault("power cut", deed="power", slow=True, kills=True),
 )
 
 

@@ -108,7 +108,8 @@ class Soak:
         codes = []
         if fault:
             codes += self._throw(fault, delay, rival, operator)
-            wanted_models |= {rival} if fault.rival or "{unit}" in fault.command else set()
+            if fault.deed == "rival" or "{unit}" in fault.command:
+                wanted_models.add(rival)
         description = f"{model} with {run.fault or 'no fault'} at {delay} s"
         out = self._end_of(operator, description)
         run.codes = [str(code) for code in (*codes, operator.returncode)]
@@ -118,18 +119,18 @@ class Soak:
         self, fault: faults.Fault, delay: float, rival: str, operator: subprocess.Popen[str]
     ) -> list[int]:
         """Make the fault; returns exit codes of further clients."""
-        if fault.power or fault.client or fault.rival or fault.memory:
+        if fault.deed:
             # A moment of the switch, not a condition: the fault is to come at random.
             time.sleep(delay)
-        if fault.power:
+        if fault.deed == "power":
             self._stack.lab("cycle", self._host.name)
-        elif fault.client:
+        elif fault.deed == "client":
             operator.kill()
-        elif fault.rival:
+        elif fault.deed == "rival":
             rival_client = self._host.begin(f"{SWITCH} {rival} --wait")
             self._end_of(rival_client, f"{rival}, asked for by a second client at {delay} s")
             return [rival_client.returncode]
-        elif fault.memory:
+        elif fault.deed == "memory":
             self._let_memory_fall()
         elif fault.command:
             command = fault.command.replace("{unit}", UNITS[rival])
@@ -179,7 +180,7 @@ class Soak:
         allowed_models |= {FALLBACK[name] for name in wanted_models if name in FALLBACK} | {
             self._hot
         }
-        allowed_models |= {self._earlier_hot} if fault and fault.memory else set()
+        allowed_models |= {self._earlier_hot} if fault and fault.deed == "memory" else set()
         if hot not in allowed_models and not (hot is None and self._reason(status, fault, output)):
             self._record_violation(description, f"{self._hot} was hot, {hot} is: {output[-800:]}")
         self._hot = hot

@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,14 @@ def java(spark: Spark, model: str) -> bool:
     lines = result.stdout.splitlines()
     good = len(lines) == 3 and all(line.startswith("HTTP_1_1 200 ") for line in lines)
     good = good and all(_SAID in line for line in lines[:2]) and "data: [DONE]" in result.stdout
-    print(f"{model:8} {'java':9} {'works' if good else 'FAILS'}: 3 requests", flush=True)
+    return tell(model, "java", good, "3 requests", result)
+
+
+def tell(
+    model: str, name: str, good: bool, words: str, result: subprocess.CompletedProcess[str]
+) -> bool:
+    """Print an outcome, with the program's output where it fails; returns the outcome."""
+    print(f"{model:8} {name:9} {'works' if good else 'FAILS'}: {words}", flush=True)
     if not good:
         print(f"ended with {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
     return good
@@ -140,8 +147,7 @@ def install(folder: Path, names: Sequence[str]) -> Path:
     return programs
 
 
-@contextmanager
-def client_variables(name: str, spark: Spark, folder: Path) -> Iterator[dict[str, str]]:
+def client_variables(name: str, spark: Spark, folder: Path) -> dict[str, str]:
     """The variables of a person who has followed the output of `lockstep client NAME`."""
     listener = spark.listener("open")
     key = folder / "key"
@@ -155,25 +161,23 @@ def client_variables(name: str, spark: Spark, folder: Path) -> Iterator[dict[str
         path.write_text(part.text, encoding="utf-8")
     (folder / ".codex").mkdir(exist_ok=True)
     variables = {PROGRAMS[name].variable: KEYS["use"], "HOME": str(folder), "CI": "1"}
-    yield {"PATH": os.environ["PATH"], "TERM": "dumb", **variables}
+    return {"PATH": os.environ["PATH"], "TERM": "dumb", **variables}
 
 
 def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
     """Ask once with a program; returns the outcome."""
-    with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        work = home / "work"
+    with tempfile.TemporaryDirectory() as folder:
+        home, work = Path(folder), Path(folder, "work")
         work.mkdir()
         (work / "a.txt").write_text("hello\n", encoding="utf-8")
         (work / "AGENTS.md").write_text("Be brief.\n", encoding="utf-8")
         subprocess.run(["git", "init", "-q", str(work)], check=True)
-        environment = stack.enter_context(client_variables(name, spark, home))
         file = Path("ls") if name == "codex" else work / "a.txt"
         earlier_counts, began = counts(spark), time.monotonic()
         result = subprocess.run(
             REAL[name].words(programs, file),
             cwd=work,
-            env=environment,
+            env=client_variables(name, spark, home),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -185,15 +189,8 @@ def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
     has_answer = _SAID in " ".join(result.stdout.split())
     least_count = 2 if REAL[name].wish else 1
     good = result.returncode == 0 and has_answer and request_count >= least_count
-    seconds = time.monotonic() - began
-    print(
-        f"{model:8} {name:9} {'works' if good else 'FAILS'}: {request_count} requests, "
-        f"{evened_count} shapes evened out, {seconds:.0f} s",
-        flush=True,
-    )
-    if not good:
-        print(f"ended with {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
-    return good
+    words = f"{request_count} requests, {evened_count} shapes evened out"
+    return tell(model, name, good, f"{words}, {time.monotonic() - began:.0f} s", result)
 
 
 def counts(spark: Spark) -> tuple[int, int]:
