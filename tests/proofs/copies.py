@@ -1,4 +1,4 @@
-"""What two hosts copied from each other, and leftovers of the copying."""
+"""Files that two hosts copied from each other, and leftovers of the copying."""
 
 from stack import Host, Stack
 

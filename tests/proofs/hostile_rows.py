@@ -38,14 +38,14 @@ def short(code: int, text: str, most: int = 200) -> str:
     return f"rc {code}: …{' '.join(text.split())[-most:]}"
 
 
-def nothing(site, command: str, by: str) -> str:
+def expect_nothing(site, command: str, by: str) -> str:
     """Expect that a command prints nothing."""
     output = site.host.root(command) if by == "root" else site.run(f"{command}; true", by, 200).out
     assert not output.strip(), f"{by}: {output[:600]}"
     return "nothing"
 
 
-def refusals(site, by: str, *commands: str) -> str:
+def expect_refusals(site, by: str, *commands: str) -> str:
     """Expect each command to fail. $PROGRAM stands for what sudo lets an operator run."""
     program = site.host.root(
         "grep -o '/usr/bin/python3.*/usr/local/lib/lockstep' /etc/sudoers.d/lockstep | head -1"
@@ -91,7 +91,7 @@ PREDICTABLE = (
 
 def predictable(site) -> str:
     site.be_hot("qwen")
-    return nothing(site, PREDICTABLE, "root")
+    return expect_nothing(site, PREDICTABLE, "root")
 
 
 UNITS = (
@@ -124,7 +124,7 @@ def units(site) -> str:
     services = "lockstep-gateway vllm-qwen36 lockstep-memory docker"
     show = f"systemctl show -p InvocationID --value {services}"
     earlier_ids = site.host.root(show)
-    observation = refusals(site, "eve", *UNITS)
+    observation = expect_refusals(site, "eve", *UNITS)
     assert site.host.root(show) == earlier_ids, "a unit was started again"
     return observation
 
@@ -257,10 +257,10 @@ def full(site, place: str) -> str:
     )
     answer, status = site.switch(site.cold), site.switch("status")
     site.host.root(f"umount -l {place}")
-    said = short(answer.code, answer.text, 120)
-    assert status.code == 0 and answer.text.strip(), said
-    assert answer.code == 0 or site.hot is not None, f"{said}; nothing is hot"
-    return said
+    reply = short(answer.code, answer.text, 120)
+    assert status.code == 0 and answer.text.strip(), reply
+    assert answer.code == 0 or site.hot is not None, f"{reply}; nothing is hot"
+    return reply
 
 
 def docker(site, hang: str, heal: str, model: str) -> str:
@@ -280,12 +280,12 @@ def docker(site, hang: str, heal: str, model: str) -> str:
         status = site.switch("status", limit_s=60)
     finally:
         site.host.run(f"sudo -n sh -c {shlex.quote(heal)}")
-    said = short(answer.code, answer.text, 160)
+    reply = short(answer.code, answer.text, 160)
     assert status.text.strip(), "status says nothing"
     assert earlier_count > 0, "qwen is hot and has no process"
     assert answer.code != 0 or not processes, f"rc 0 beside {len(processes)} processes of qwen"
-    assert answer.code == 0 or len(answer.text) > 20, f"no word: {said}"
-    return f"{len(processes)} of {earlier_count} processes of qwen live; {said}"
+    assert answer.code == 0 or len(answer.text) > 20, f"no word: {reply}"
+    return f"{len(processes)} of {earlier_count} processes of qwen live; {reply}"
 
 
 KILLED = (
@@ -330,16 +330,18 @@ def heal_by_deploy(site) -> str:
 
 
 ROWS = (
-    Row("E2", "eve reads no secret, journal or socket", nothing, (READABLE, "eve")),
-    Row("E3", "eve may write nothing of ours", nothing, (WRITABLE, "eve")),
-    Row("E3b", "nothing of ours is writable for everybody", nothing, (LOOSE, "root")),
+    Row("E2", "eve reads no secret, journal or socket", expect_nothing, (READABLE, "eve")),
+    Row("E3", "eve may write nothing of ours", expect_nothing, (WRITABLE, "eve")),
+    Row("E3b", "nothing of ours is writable for everybody", expect_nothing, (LOOSE, "root")),
     Row("E4", "eve stops, kills, starts or limits nothing: systemd, D-Bus, polkit, cgroups", units),
-    Row("E6", "olga: words beyond the rule of sudo are refused", refusals, ("olga", *OLGA)),
-    Row("E6-environment", "olga: nothing of hers runs as root by it", operator_environment),
-    Row("E6-links", "olga: no link, file or queue in our folders", refusals, ("olga", *LINKS)),
+    Row("E6", "olga: words beyond sudo's rule are refused", expect_refusals, ("olga", *OLGA)),
+    Row(
+        "E6-environment", "olga: her environment has root run nothing of hers", operator_environment
+    ),
+    Row("E6-links", "olga: no link, file, queue in our folders", expect_refusals, ("olga", *LINKS)),
     Row("L2", "no name of ours in common folders that eve could have first", predictable),
     Row("L3", "eve speaks to systemd's notify socket: ignored", notify),
-    Row("L5", "olga may write nothing of ours", nothing, (WRITABLE, "olga")),
+    Row("L5", "olga may write nothing of ours", expect_nothing, (WRITABLE, "olga")),
     *docker_rows(),
     Row("S12", "the ssh client is frozen: the switch ends, the next one works", ssh_client),
     Row("F1", "/tmp is full: a switch works or says why", full, ("/tmp",)),

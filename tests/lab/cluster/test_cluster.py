@@ -28,8 +28,8 @@ def linked_host(deployed_stack):
         f"rm -f {NETPLAN}; netplan apply; ip link delete far0; rm -f /usr/local/sbin/udevadm;"
         "systemctl disable --now --quiet systemd-networkd.socket systemd-networkd || true"
     )
-    brought = " ".join(sorted(names(host, packages) - earlier_packages))
-    host.root(f"apt-get -qq purge -y {brought} >/dev/null")
+    new_packages = " ".join(sorted(names(host, packages) - earlier_packages))
+    host.root(f"apt-get -qq purge -y {new_packages} >/dev/null")
     for group in sorted(names(host, groups) - earlier_groups):
         host.root(f"groupdel {group}")
     host.root(

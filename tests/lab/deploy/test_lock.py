@@ -80,9 +80,9 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     )
     update = deployed_stack.lockstep("update", "--json", "flashinfer")
     assert update.code == 0, update.text
-    moved = json.loads(update.out)["changes"]
+    moved_items = json.loads(update.out)["changes"]
     # What other inventories had recorded in the lab's lock goes; nothing else moves.
-    moved_wheels = [change["name"] for change in moved if change["kind"] == "engine"]
+    moved_wheels = [change["name"] for change in moved_items if change["kind"] == "engine"]
     assert moved_wheels == sorted(wheel.name for _, wheel in TRIPLE)
     new = lockfile.load(deployed_stack.lock)
     came = [change.new for change in changes(old, new) if change.new]

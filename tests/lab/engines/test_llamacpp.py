@@ -70,8 +70,8 @@ def test_bench_measures_it_by_its_own_counters(stack, inventory, hot, tmp_path):
     options = ("--quick", "--repeat", "3", "--suite", "decode", "-o", str(file))
     # The hosts share this machine's processors, so their load says nothing of a host. A model that
     # fits the processor's cache is not bound by memory, and other hosts take the processor from it.
-    waived = [word for check in ("quiet", "bandwidth", "steady") for word in ("--waive", check)]
-    result = stack.lockstep("bench", "spark1", *options, *waived, inventory=inventory)
+    waivers = [word for check in ("quiet", "bandwidth", "steady") for word in ("--waive", check)]
+    result = stack.lockstep("bench", "spark1", *options, *waivers, inventory=inventory)
     assert result.code == 0, result.text
     record = json.loads(file.read_text())
     [decode] = record["suites"]
