@@ -182,7 +182,7 @@ LINKS = (
 )
 
 
-def operator_environment(site) -> str:
+def own_environment(site) -> str:
     evil = "#!/bin/sh\nsudo -n touch /run/root-was-here\nid > /tmp/olga/ran\n"
     python = "import os\nopen('/tmp/olga/ran', 'a').write(str(os.geteuid()))\n"
     site.run(
@@ -335,9 +335,7 @@ ROWS = (
     Row("E3b", "nothing of ours is writable for everybody", expect_nothing, (LOOSE, "root")),
     Row("E4", "eve stops, kills, starts or limits nothing: systemd, D-Bus, polkit, cgroups", units),
     Row("E6", "olga: words beyond sudo's rule are refused", expect_refusals, ("olga", *OLGA)),
-    Row(
-        "E6-environment", "olga: her environment has root run nothing of hers", operator_environment
-    ),
+    Row("E6-environment", "olga: her environment has root run nothing of hers", own_environment),
     Row("E6-links", "olga: no link, file, queue in our folders", expect_refusals, ("olga", *LINKS)),
     Row("L2", "no name of ours in common folders that eve could have first", predictable),
     Row("L3", "eve speaks to systemd's notify socket: ignored", notify),
