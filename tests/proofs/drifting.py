@@ -1,4 +1,4 @@
-"""Plant drift on a lab host, a few kinds at a time: python drifting.py INVENTORY [NAME …].
+"""Plant drift on a lab host, one kind at a time: python drifting.py INVENTORY [NAME …].
 
 A process of its own, because reading the lab's inventory moves the reader into the lab's network.
 Prints JSON: {"before", "after": differences, "found": {plant: differences}}, each difference as
@@ -10,11 +10,10 @@ import json
 import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from planted_drifts import PLANTS, REMEDY, Plant, rounds
+from planted_drifts import PLANTS, REMEDY, Plant
 
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
@@ -57,21 +56,17 @@ class Planter:
         )
         #: What all readers said of the second host before anything was planted there.
         self.clean_answer: dict[str, Any] = {}
-        self._send(json.loads(remote_exec.readers_input(self.requests[1].questions)))
+        questions = json.loads(remote_exec.readers_input(self.requests[1].questions))
+        self.server.stdin.write(json.dumps(questions) + "\n")
 
-    def _send(self, order: object) -> None:
-        assert self.server.stdin
+    def _ask(self, order: object) -> Any:
         self.server.stdin.write(json.dumps(order) + "\n")
         self.server.stdin.flush()
-
-    def _answer(self) -> Any:
-        assert self.server.stdout
         return json.loads(self.server.stdout.readline())
 
     def shell(self, text: str) -> None:
         """Run shell text as root; it must succeed."""
-        self._send(text)
-        code, output = self._answer()
+        code, output = self._ask(text)
         assert code == 0, f"{text}: {code}\n{output}"
 
     def differences(self, reader: str | None = None) -> tuple[Difference, ...]:
@@ -79,8 +74,7 @@ class Planter:
 
         With a reader, only that one reads again: the rest is as it was before anything was planted.
         """
-        self._send([reader] if reader else list(self.requests[1].questions))
-        answer = self._answer()
+        answer = self._ask([reader] if reader else list(self.requests[1].questions))
         self.clean_answer = self.clean_answer or answer
         if reader:
             old = {
@@ -100,27 +94,20 @@ class Planter:
         assert drift_report.unknown == (), drift_report.unknown
         return drift_report.differences
 
-    def planted_differences(self, plants: Sequence[Plant]) -> tuple[Difference, ...]:
-        """Plant kinds of drift that one reader finds, undo them, and return the differences."""
-        for plant in plants:
-            self.shell(plant.shell)
-        differences = self.differences(reader(plants[0].kind))
-        if not all(about(plant, differences) for plant in plants):
-            # What is asked of it can depend on what another reader sees.
+    def planted_differences(self, plant: Plant) -> tuple[Difference, ...]:
+        """Plant a kind of drift, undo it, and return the differences meanwhile."""
+        self.shell(plant.shell)
+        differences = self.differences(reader_name(KINDS[plant.kind].reader))
+        if not about(plant, differences):
+            # What is asked of its reader can depend on what another one sees.
             differences = self.differences()
-        for plant in reversed(plants):
-            undo = plant.undo
-            if undo == REMEDY:
-                matches = about(plant, differences)
-                assert matches, f"{plant}: only {short(differences)}"
-                undo = matches[0].command
-            self.shell(undo)
+        undo = plant.undo
+        if undo == REMEDY:
+            matches = about(plant, differences)
+            assert matches, f"{plant}: only {short(differences)}"
+            undo = matches[0].command
+        self.shell(undo)
         return differences
-
-
-def reader(kind: str) -> str:
-    """Name of the reader of a kind of fact."""
-    return reader_name(KINDS[kind].reader)
 
 
 def about(plant: Plant, differences: tuple[Difference, ...]) -> list[Difference]:
@@ -141,9 +128,8 @@ def main(argv: list[str]) -> None:
     """Command line; see the module's docstring."""
     planter = Planter(Path(argv[0]))
     answer: dict[str, Any] = {"before": short(planter.differences()), "found": {}}
-    for names in rounds(argv[1:] or PLANTS, reader):
-        findings = short(planter.planted_differences([PLANTS[name] for name in names]))
-        answer["found"] |= dict.fromkeys(names, findings)
+    for name in argv[1:] or PLANTS:
+        answer["found"][name] = short(planter.planted_differences(PLANTS[name]))
     answer["after"] = short(planter.differences())
     print(json.dumps(answer))
 

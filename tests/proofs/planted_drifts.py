@@ -1,7 +1,6 @@
 """Kinds of drift, each as an operator, an update or a half-done repair leaves it on a host."""
 
 import zlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 ENGINE, OTHER = "/opt/lockstep/engines/current", "/opt/lockstep/engines/other"
@@ -367,38 +366,5 @@ PLANTS: dict[str, Plant] = {
     ),
 }
 
-#: Plants that hide others, or make them impossible: each is planted by itself.
+#: Plants that hide others, or make them impossible: after these none is planted.
 ALONE = ("a driver that does not answer", "a weight that is gone", "a link to another generation")
-
-
-def rounds(names: Iterable[str], reader: Callable[[str], str]) -> list[list[str]]:
-    """Groups of plants for one time: one reader finds a group's plants, and they do not interact.
-
-    Args:
-        names: Names of plants.
-        reader: Kind of fact → the name of its reader.
-    """
-    groups: list[list[str]] = []
-    for name in names:
-        plant = PLANTS[name]
-        for group in groups:
-            fellows = [PLANTS[fellow] for fellow in group]
-            if reader(plant.kind) == reader(fellows[0].kind) and not any(
-                _meet(plant, fellow) for fellow in fellows
-            ):
-                group.append(name)
-                break
-        else:
-            groups.append([name])
-    return groups
-
-
-def _meet(first: Plant, second: Plant) -> bool:
-    """Tell whether two plants change the same thing, or are reported in words that fit both."""
-    lone_shells = {PLANTS[name].shell for name in ALONE} & {first.shell, second.shell}
-    has_same_undo = first.undo == second.undo != REMEDY
-    # A package and its folder of modules.
-    first_item, second_item = (plant.item.replace("-", "_") for plant in (first, second))
-    return (
-        bool(lone_shells) or has_same_undo or first_item in second_item or second_item in first_item
-    )

@@ -1,7 +1,6 @@
 """Many kinds of drift: each is named, and then a deploy or its remedy puts it right.
 
-`planted_drifts.py` has the kinds, and says which are planted at one time. Where it says so, the
-remedy that `diff` names undoes them.
+`planted_drifts.py` has the kinds. Where it says so, the remedy that `diff` names undoes them.
 """
 
 import json
