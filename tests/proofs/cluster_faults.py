@@ -68,7 +68,7 @@ def run(stack: Stack, case: Case) -> None:
     if case.phase == "starting":
         begin(stack.spark1, f"{SWITCH} {case.model}")
         unit = UNITS[case.model]
-        until(lambda: state(stack.two, unit) == "active", f"{case}: rank 1 is up")
+        until(lambda: stack.two.show(unit, "ActiveState") == "active", f"{case}: rank 1 is up")
     else:
         answer = stack.spark1.switch(case.model)
         assert answer.code == 0, answer.text
@@ -109,9 +109,10 @@ def group_end(stack: Stack, case: Case, earlier_runs: set[str]) -> str:
     unit = UNITS[case.model]
 
     def end() -> str:
-        states = {state(member, unit) for member in stack.hosts}
+        states = {member.show(unit, "ActiveState") for member in stack.hosts}
         if states == {"active"} and (hot := runs(stack)) != earlier_runs and len(hot) == 1:
-            return "whole again" if generates(stack.spark1, case.model) else ""
+            is_ready = stack.spark1.status()["models"][case.model]["ready"]
+            return "whole again" if is_ready else ""
         if states <= {"inactive", "failed"} and all(idle(member) for member in stack.hosts):
             return "off with a reason"
         return ""
@@ -131,17 +132,6 @@ def runs(stack: Stack) -> set[str]:
     """Ids of the runs that the members believe to be hot."""
     groups = [member.status()["clusters"]["pair"]["run"] for member in stack.hosts]
     return {group["run"] for group in groups if group and group["state"] == "hot"}
-
-
-def state(host: Host, unit: str) -> str:
-    """The unit's state."""
-    return host.show(unit, "ActiveState")
-
-
-def generates(host: Host, model: str) -> bool:
-    """Tell whether rank 0 answers with a token."""
-    ready: bool | None = host.status()["models"][model]["ready"]
-    return bool(ready)
 
 
 def begin(host: Host, command: str) -> None:

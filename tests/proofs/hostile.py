@@ -104,9 +104,9 @@ class Site:
         assert answer.code != _TOO_LONG, f"no end within {limit_s:.0f} s: {command}: {answer.text}"
         return answer
 
-    def switch(self, *words: str, by: str = "spark", limit_s: float = BOUND_S) -> Answer:
-        """Run `switch.sh WORDS`; it must end within its bound."""
-        return self.run(shlex.join([SWITCH, *words]), by, limit_s)
+    def switch(self, word: str, limit_s: float = BOUND_S) -> Answer:
+        """Run `switch.sh WORD`; it must end within its bound."""
+        return self.run(f"{SWITCH} {word}", limit_s=limit_s)
 
     def drift(self) -> Answer:
         """Run `lockstep diff` for this host, without olga, whom the inventory does not name."""

@@ -145,18 +145,12 @@ def test_the_listener_of_a_peer_is_for_backups_alone(stack, backed_up):
     key = "/etc/lockstep/secrets/backup-ssh"
     options = f"-F none -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no"
     ssh_command = f"ssh {options} -o UserKnownHostsFile=/dev/null -l"
-    assert (
-        "Permission denied" in first_host.run(f"sudo -n {ssh_command} spark {destination} true").err
-    )
-    assert (
-        "Permission denied" in first_host.run(f"sudo -n {ssh_command} root {destination} true").err
-    )
+    for account in ("spark", "root"):
+        answer = first_host.run(f"sudo -n {ssh_command} {account} {destination} true")
+        assert "Permission denied" in answer.err
     assert first_host.run(f"sudo -n {ssh_command} lockstep-backup {two.address} true").code != 0
-    ssh_option = "-o UserKnownHostsFile=/dev/null"
-    assert (
-        "Host key verification failed"
-        in first_host.run(f"sudo -n ssh {ssh_option} spark2.lockstep").err
-    )
+    unknown_host = "ssh -o UserKnownHostsFile=/dev/null spark2.lockstep"
+    assert "Host key verification failed" in first_host.run(f"sudo -n {unknown_host}").err
 
 
 def test_a_wiped_host_has_its_chats_and_keys_again(stack, backed_up):
