@@ -119,3 +119,7 @@ def test_it_becomes_hot_as_a_model_that_makes_vectors(hot):
     # What the wedge watch goes by.
     page = hot.root("curl -fsS http://127.0.0.1:8103/metrics")
     assert re.search(r"^llamacpp:n_decode_total [1-9]", page, re.MULTILINE), page
+    body = '{"model": "vectors", "input": "x"}'
+    post = f"curl -fsS --max-time 60 -H 'Content-Type: application/json' -d '{body}'"
+    [part] = json.loads(hot.root(f"{post} http://127.0.0.1:8090/v1/embeddings"))["data"]
+    assert len(part["embedding"]) > 1
