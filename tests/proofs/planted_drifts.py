@@ -228,12 +228,6 @@ PLANTS: dict[str, Plant] = {
         "drift:1",
         "docker rmi drift:1",
     ),
-    "a container of somebody's own": _odd(
-        f"docker create --name stray {ANY_IMAGE} true",
-        "other container",
-        "stray",
-        "docker rm stray",
-    ),
     "a container of ours that Docker restarts": Plant(
         f"docker create --name vllm-qwen36 --restart always {ANY_IMAGE} true",
         "restart policy",
@@ -282,7 +276,6 @@ PLANTS: dict[str, Plant] = {
     "an account without a password": _odd(
         "passwd -q --delete games", "password", "games", "usermod --password '*' games"
     ),
-    "a group of somebody": _pair("groupadd|groupdel strays", "group", "strays", DECIDE),
     "somebody who may use Docker": Plant(
         "gpasswd -a games docker", "right", "games in docker", REMEDY
     ),

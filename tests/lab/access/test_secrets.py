@@ -16,37 +16,26 @@ BROUGHT = "Base | Write secrets from the operator's machine"
 
 
 @pytest.fixture(scope="module")
-def token(tmp_path_factory):
-    """The token that the program prints; the file holds a token, and `program` lies beside it."""
+def loud(stack, first, tmp_path_factory):
+    """Output and command lines of a verbose deploy that makes spark1's secrets anew; the token."""
     folder = tmp_path_factory.mktemp("vault")
-    program = folder / "program"
+    program, token = folder / "program", "hf_" + hashlib.sha256(str(folder).encode()).hexdigest()
     # As unkind as a real one: slow, and it repeats the token where nobody should keep it.
     program.write_text(
         f"#!/bin/sh\necho >> {folder}/runs\nsleep 2\ntee /dev/stderr < {folder}/token\n"
     )
     program.chmod(0o755)
-    (folder / "token").write_text("hf_" + hashlib.sha256(str(folder).encode()).hexdigest() + "\n")
-    return folder / "token"
-
-
-@pytest.fixture(scope="module")
-def inventory(stack, token):
-    """The lab's inventory with that program."""
-    yield stack.inventory("vault", hub_token={"command": (str(token.parent / "program"),)})
-    stack.spark1.root(f"rm -f {TOKEN_FILE}")
-
-
-@pytest.fixture(scope="module")
-def loud(stack, first, inventory, token):
-    """Output and command lines of a verbose deploy that makes spark1's secrets anew."""
+    (folder / "token").write_text(f"{token}\n")
+    inventory = stack.inventory("vault", hub_token={"command": (str(program),)})
     stack.spark1.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
     verbose_options = ("-vvv", "--diff", "--debug")
     with command_lines() as lines:
         result = stack.typed_deploy(*ONE, *verbose_options, inventory=inventory)
     assert result.code == 0, result.output[-8000:]
     assert {"Open WebUI | Make Open WebUI's keys once", BROUGHT} <= result.changed_operations
-    assert (token.parent / "runs").read_text() == "\n"
-    return result.output, "\n".join(lines)
+    assert (folder / "runs").read_text() == "\n"
+    yield result.output, "\n".join(lines), token
+    stack.spark1.root(f"rm -f {TOKEN_FILE}")
 
 
 def generated_secrets(host: Host) -> list[str]:
@@ -57,13 +46,13 @@ def generated_secrets(host: Host) -> list[str]:
     return values
 
 
-def test_no_output_and_no_command_line_holds_a_secret(lab_host, loud, token):
-    output, lines = loud
+def test_no_output_and_no_command_line_holds_a_secret(lab_host, loud):
+    output, lines, token = loud
     # Everything is shown: the command that makes them, and what the host answers.
     assert f"make-secrets {FILE}" in output and "ActiveState" in output
     assert f"will create {TOKEN_FILE}" in output
     assert "make-secrets" in lines and "deploy.py" in lines and "vault" in lines
-    for value in (*generated_secrets(lab_host), token.read_text().strip()):
+    for value in (*generated_secrets(lab_host), token):
         assert value not in output and value not in lines
         assert hashlib.sha256(f"{value}\n".encode()).hexdigest()[:16] not in output
 
@@ -90,14 +79,3 @@ def test_only_root_may_read_the_file_and_each_host_has_values_of_its_own(deploye
     assert lab_host.root(f"stat -c '%a %U' {Path(FILE).parent}").split() == ["700", "root"]
     first_values, two = (generated_secrets(host) for host in deployed_stack.hosts)
     assert not set(first_values) & set(two)
-
-
-def test_the_token_that_a_program_prints_is_for_those_who_fetch_and_nowhere_on_this_machine(
-    stack, lab_host, loud, token
-):
-    assert lab_host.root(f"stat -c '%a %U %G' {TOKEN_FILE}").split() == ["640", "root", "lockstep"]
-    assert lab_host.root(f"cat {TOKEN_FILE}") == token.read_text()
-    value = token.read_text().strip()
-    assert value not in stack.lock.read_text()
-    files = (path for path in stack.folder.rglob("*") if path.is_file())
-    assert [path for path in files if value.encode() in path.read_bytes()] == []

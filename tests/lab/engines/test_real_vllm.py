@@ -225,13 +225,6 @@ def a_chat_whole_and_streamed(client: openai.OpenAI) -> None:
     assert last.usage.completion_tokens == 12
 
 
-def a_completion_and_a_response(client: openai.OpenAI) -> None:
-    text = client.completions.create(model="strict", prompt="One", max_tokens=5)
-    assert text.choices[0].text and text.usage.completion_tokens == 5
-    response = client.responses.create(model="strict", input="One", max_output_tokens=5)
-    assert response.output_text and response.model == MODEL
-
-
 def a_tool_whole_and_streamed(client: openai.OpenAI) -> None:
     function = {"name": "look", "parameters": WHERE, "strict": True}
     asked: dict[str, Any] = {"messages": ASKED, "max_tokens": 64, "temperature": 0}
@@ -274,11 +267,8 @@ def a_tool_of_a_message(client: anthropic.Anthropic) -> None:
     assert (use.name, use.input) == ("look", {"city": "Rome"})
 
 
-OF_OPENAI: tuple[Conversation, ...] = (
-    *(a_chat_whole_and_streamed, a_completion_and_a_response, a_tool_whole_and_streamed),
-    a_refusal_of_the_engine,
-)
-OF_ANTHROPIC: tuple[Conversation, ...] = (a_message_whole_streamed_and_counted, a_tool_of_a_message)
+OF_OPENAI = (a_chat_whole_and_streamed, a_tool_whole_and_streamed, a_refusal_of_the_engine)
+OF_ANTHROPIC = (a_message_whole_streamed_and_counted, a_tool_of_a_message)
 
 
 @pytest.mark.parametrize("conversation", [*OF_OPENAI, *OF_ANTHROPIC])
