@@ -67,8 +67,6 @@ TAGS = (
         "0.13.0",
         knobs=("STANDIN_BROKEN_UPDATE=1",),
     ),
-    # An engine that cannot check recipes without a GPU, and serves all the same.
-    Tag("lmsysorg/sglang", "needs-gpu", "sglang", "0.5.24", knobs=("STANDIN_NEEDS_GPU=1",)),
     # An update whose parser accepts the recipe, and which never serves.
     Tag(
         "spark-arena/dgx-vllm-eugr-nightly",
@@ -76,14 +74,6 @@ TAGS = (
         "vllm",
         "0.33.0",
         knobs=("STANDIN_CRASH_WHILE_LOADING=1",),
-    ),
-    # An update that serves, and is four times slower.
-    Tag(
-        "spark-arena/dgx-vllm-eugr-nightly",
-        "slow",
-        "vllm",
-        "0.33.1",
-        knobs=("STANDIN_DECODE_RATE=50",),
     ),
     Tag("scitrera/dgx-spark-llama-cpp", "b8076-cu131", LLAMA, "debian-testing"),
 )
