@@ -1,7 +1,5 @@
 """Pages in a real Chromium, the distribution's, driven by Playwright."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """An engine of which a test holds every byte."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import tempfile

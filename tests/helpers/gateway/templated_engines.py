@@ -1,12 +1,11 @@
 """A gateway before two stand-in engines with the refusals of their models' chat templates."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fork import Fork
 from gateway_process import MODELS, SERVED, Spark, running
@@ -33,9 +32,7 @@ _KNOBS = {"NEED_MODEL": 0, "NEED_MEMORY": 0, "LOAD_SECONDS": 0, "DECODE_RATE": 5
 
 
 @contextlib.contextmanager
-def templated_spark(
-    folder: Path, *, log: int | None = None
-) -> Iterator[tuple[Spark, dict[str, str]]]:
+def templated_spark(folder: Path, *, log: int | None = None) -> Iterator[Any]:
     """The host with qwen hot, and each engine's address; `log` is the descriptor for their logs."""
     models = {name: {**SERVED[name], "evens": kind.evens} for name, kind in KINDS.items()}
     with contextlib.ExitStack() as stack:

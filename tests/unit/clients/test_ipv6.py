@@ -1,7 +1,6 @@
 """Hosts by IPv6 addresses: each URL that is printed or written down is one that programs parse."""
 
-from __future__ import annotations
-
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,16 +41,11 @@ def printed_texts(folder: Path) -> Iterator[tuple[str, str]]:
     inventory = folder / "sparks.py"
     every, _ = choose(inventory)
     pins = stand_ins([host.plan for host in every])
-    for host in every:
-        plan = host.plan
-        managed_files = (
-            *deployed_files(plan, pins, engine_id="0"),
-            *tls_files(plan),
-            *monitoring_files(plan),
-        )
-        yield from (
-            (file.path, file.text) for file in managed_files if not file.path.endswith(".py")
-        )
+    for plan in (host.plan for host in every):
+        files = deployed_files(plan, pins, engine_id="0"), tls_files(plan), monitoring_files(plan)
+        for file in itertools.chain(*files):
+            if not file.path.endswith(".py"):
+                yield file.path, file.text
     for words in (*(["client", name] for name in PROGRAMS), ["open", "--print"], ["plan"]):
         yield " ".join(words), CliRunner().invoke(main, [*words, "-i", str(inventory)]).output
 

@@ -1,9 +1,6 @@
 """The offer of a gateway: its address from elsewhere, its models, and the time to wait."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 from an_inventory import ANNA, write_inventory
 
@@ -11,12 +8,8 @@ from group_data.all import models
 from lockstep.clients.offer import GatewayOffer, of_host
 from lockstep.fleet.hosts import choose
 
-Data = dict[str, Any] | None
 
-
-def host_offer(
-    folder: Path, host: str = "spark-1", *, more: Data = None, two: Data = None, model: Data = None
-) -> GatewayOffer:
+def host_offer(folder, host="spark-1", *, more=None, two=None, model=None) -> GatewayOffer:
     """The offer of a host, with more data of spark-1, of spark-2, or of spark-2's only model."""
     login_data = {"ssh_user": "anna", **ANNA}
     big = {"models": {"big": {**models["qwen"], **(model or {})}}}

@@ -1,7 +1,5 @@
 """Entries on one host: taken over, shown, told in the journal."""
 
-from __future__ import annotations
-
 import grp
 import io
 import json
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import keys, keys_program, usage_totals
+from lockstep.onhost.gateway import keys, keys_program
 
 ANNA = {
     "person": "anna",
@@ -82,20 +80,6 @@ def test_what_is_here_already_is_not_written(host):
     host.take(ANNA)
     assert host.path.stat().st_ino == earlier_inode
     assert len(host.journal) == 1
-
-
-def test_it_says_what_stands_and_what_was_asked(host, capsys):
-    usage_counts = usage_totals.Usage(host.totals)
-    usage_counts.add_usage("anna", requests=2, refusals=1)
-    usage_counts.write_changed_totals()
-    assert keys_program.main(["list"], host.path, host.totals) == 0
-    assert json.loads(capsys.readouterr().out)["keys"] == []
-    host.take(BEN, ANNA)
-    document = json.loads(capsys.readouterr().out)
-    assert document["keys"] == [ANNA, BEN]
-    assert (document["usage"]["anna"]["requests"], document["usage"]["anna"]["refusals"]) == (2, 1)
-    keys_program.main(["list"], host.path, host.totals)
-    assert json.loads(capsys.readouterr().out) == document
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A model's own port on the wire: what the gateway changes, and that nothing else is changed."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import http.client
@@ -14,7 +12,7 @@ from pathlib import Path
 import pytest
 from gateway_process import CHAT, OK, STREAM, TWO, Spark, hot, prepare_spark, running, send, start
 from lab_servers import free_port, until
-from raw_engine import LIMIT_S, Wire, chunk, notify_socket, reply
+from raw_engine import LIMIT_S, Wire, chunk, notify_socket
 
 from lockstep.onhost.gateway import server
 from lockstep.onhost.gateway.configuration import ListenAddress
@@ -120,9 +118,6 @@ def test_answers_come_back_as_they_are(spark):
     engine_bytes, client_text = exchange(spark, GET, b"HTTP/1.1 204 No Content\r\n\r\n")
     assert engine_bytes == b"GET / HTTP/1.1\nhost: localhost\n"
     assert client_text.startswith("HTTP/1.1 204 ") and client_text.endswith("\r\n\r\n")
-    head = GET.replace(b"GET", b"HEAD")
-    _, client_text = exchange(spark, head, b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n")
-    assert "content-length: 7" in client_text and client_text.endswith("\r\n\r\n")
 
 
 def test_each_event_passes_before_the_next_one_is_made(spark):
@@ -185,25 +180,8 @@ def test_a_slow_reader_slows_the_engine_down(spark):
     assert sent_bytes < most / 2
     sender = threading.Thread(target=wire.send, args=(b"x" * (most - sent_bytes),))
     sender.start()
-    answer = client.getresponse()
-    read = 0
-    while data := answer.read(2**20):
-        read += len(data)
+    assert len(client.getresponse().read()) == most
     sender.join()
-    assert read == most
-    client.close()
-
-
-def test_many_requests_at_once_get_their_own_answers(spark):
-    clients = [spark.client("model") for _ in range(40)]
-    for number, client in enumerate(clients):
-        client.request("POST", CHAT, json.dumps({"messages": [{"content": f"number {number:2}"}]}))
-    # All of them wait at the engine before the first is answered.
-    for wire in [spark.accept("mistral") for _ in clients]:
-        content = json.loads(wire.next_request().body)["messages"][0]["content"].encode()
-        wire.send(reply(content))
-    answers = [client.getresponse().read() for client in clients]
-    assert answers == [b"number %2d" % number for number in range(40)]
 
 
 def test_no_request_depends_on_a_connection_that_the_engine_closes(spark):

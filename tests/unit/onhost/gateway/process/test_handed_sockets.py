@@ -1,7 +1,5 @@
 """The gateway with sockets that systemd holds: its ports are open while it is not there."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from dataclasses import replace
@@ -51,10 +49,12 @@ def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answer
 
 
 def test_what_systemd_starts_opens_no_port_itself(tmp_path):
-    with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
+    with prepare_spark(tmp_path) as spark:
         local, second, *_ = spark.gateway.listeners
-        sockets = [stack.enter_context(listening(local))]
-        with start(spark, str(tmp_path / "none"), {}, handed_sockets=sockets) as process:
+        with (
+            listening(local) as handed,
+            start(spark, str(tmp_path / "none"), {}, handed_sockets=[handed]) as process,
+        ):
             output = process.communicate(timeout=LIMIT_S)[0]
         assert process.returncode == 1
         assert f"systemd has not opened {second.address}, port {second.port}. Remedy: " in output

@@ -1,7 +1,5 @@
 """The time to wait for a slow body; test_hostile_requests.py has the other bodies."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any
