@@ -2,7 +2,8 @@
 
 import pytest
 
-from lockstep.onhost.gateway.request_counters import usage_in
+from lockstep.onhost.gateway.request_counters import NOW_S, Counts, usage_in
+from lockstep.onhost.gateway.usage_totals import Usage
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,17 @@ from lockstep.onhost.gateway.request_counters import usage_in
 )
 def test_usage_at_the_end_of_an_answer(tail, tokens):
     assert usage_in(tail) == tokens
+
+
+def test_people_of_now_are_those_who_ask_or_have_asked_a_moment_ago(tmp_path):
+    now = [0.0]
+    counts = Counts(Usage(tmp_path / "usage.json"), lambda: now[0])
+    with counts.mark_person_active("anna"), counts.mark_person_active("anna"):
+        with counts.mark_person_active("bob"):
+            assert counts.page_figures()["people"] == 2
+        # Bob is gone, and Anna still waits for her answer.
+        now[0] = NOW_S + 1
+        assert counts.page_figures()["people"] == 1
+    assert counts.page_figures()["people"] == 1
+    now[0] += NOW_S + 1
+    assert counts.page_figures()["people"] == 0
