@@ -171,14 +171,6 @@ def test_kernels_are_compiled_before_anything_is_measured_or_there_is_no_score(n
     assert [check.name for check in suite.checks if check.verdict == "suspect"] == ["steady"]
 
 
-@pytest.mark.parametrize(
-    ("sequences", "words"), [(4, "4 of 8 streams queue: "), (64, ""), (None, "is not known: ")]
-)
-def test_streams_that_must_queue_are_said_to(sequences: int | None, words: str) -> None:
-    [suite] = suite_result(SimulatedClient(1), "concurrency", sequences=sequences).suites
-    assert words in "".join(suite.notes) and bool(words) == bool(suite.notes)
-
-
 @pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 10), (ENOUGH_S / 6.5, 7), (ENOUGH_S, 5)])
 def test_rounds_end_when_they_took_long_enough(seconds: float, rounds: int) -> None:
     engine = SimulatedClient(1)

@@ -170,7 +170,9 @@ def test_a_host_that_is_not_what_it_should_be(looks: Any, check: str, message: s
     assert message in next(item.detail for item in suite.checks if item.name == check)
 
 
-@pytest.mark.parametrize("clock", [Clock(wall=count(0, 90).__next__), Clock(now=lambda: 5.0)])
+@pytest.mark.parametrize(
+    "clock", [Clock(wall=count(0, 90).__next__), Clock(lambda: 5.0, lambda: 5.0)]
+)
 def test_a_broken_clock_takes_the_score_away(clock: Clock) -> None:
     """One that jumps, and one that stands still."""
     suite = on_host(GOOD, clock=clock)

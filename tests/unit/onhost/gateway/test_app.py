@@ -3,24 +3,9 @@
 import contextlib
 import json
 
+import gateway_process
 import pytest
-from gateway_process import (
-    CHAT,
-    KEYS,
-    OK,
-    OPERATE,
-    STREAM,
-    TWO,
-    USE,
-    Limits,
-    Spark,
-    ask,
-    begin,
-    error,
-    hot,
-    running,
-    send,
-)
+from gateway_process import CHAT, OK, OPERATE, STREAM, TWO, USE, Spark, ask, begin, error, hot, send
 from lab_servers import until
 from raw_engine import chunk, reply
 
@@ -318,7 +303,7 @@ def test_a_watcher_has_a_place_as_long_as_it_watches(spark):
 
 def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path):
     body = json.dumps({"model": "qwen", "x": "x" * 2**19}).encode()
-    with running(tmp_path, limits=Limits(body_mib=1)) as spark:
+    with gateway_process.running(tmp_path, limits=gateway_process.Limits(body_mib=1)) as spark:
         clients = [spark.client() for _ in range(15)]
         wires = []
         for client in clients:
@@ -334,7 +319,7 @@ def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path):
 
 
 def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path):
-    with running(tmp_path) as spark:
+    with gateway_process.running(tmp_path) as spark:
         usage = b'"usage":{"prompt_tokens":7,"completion_tokens":40,"total_tokens":47}'
         client, wire, _ = send(spark, b'{"model":"qwen"}', headers=USE)
         whole = b'{"choices":[%s],%s}' % (b"1," * 5000 + b"1", usage)
@@ -347,7 +332,7 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path):
         ask(spark, "POST", CHAT, {"model": "qwen", "n": 500}, USE)
         ask(spark, "GET", "/v1/models", headers={"x-api-key": "lk-unknown"}, listener="open")
         metrics = ask(spark, "GET", "/metrics")[1].decode()
-        assert KEYS["use"] not in metrics and "lk-unknown" not in metrics
+        assert gateway_process.KEYS["use"] not in metrics and "lk-unknown" not in metrics
         assert {
             'requests_total{model="qwen",person="anna"} 2.0',
             'tokens_total{kind="prompt",model="qwen",person="anna"} 14.0',

@@ -320,28 +320,6 @@ def test_a_key_that_is_revoked_refuses_a_switch_and_a_question_asks_for_another(
     assert spark.hot == ["mistral"]
 
 
-def test_address_and_names_can_be_copied_and_open_webui_is_linked(quiet, chromium):
-    quiet.systemd.unit("open-webui.service", **UP)
-    page = open_page(chromium, quiet)
-    elsewhere = region(page, "Use it elsewhere")
-    prompt = page.get_by_role("textbox", name="Ask it something")
-    for name, text in (("the address", f"{quiet.listeners['local']}v1"), ("mistral", "mistral")):
-        if name == "mistral":
-            # A plain address of another machine has no clipboard of this kind.
-            page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-        button(elsewhere, f"Copy {name}").click()
-        # Who takes the focus before that takes the text to be copied away.
-        expect(page.locator("#told")).to_have_text(f"{text} is copied")
-        prompt.fill("")
-        page.keyboard.press("Control+V")
-        expect(prompt).to_have_value(text)
-    # At this address it does not listen.
-    reads(elsewhere, "Open WebUI answers on the Spark itself, at port 8080.")
-    page.evaluate("stream.abort(); facts.webui_at.loopback = false; paint();")
-    link = elsewhere.get_by_role("link", name="Open WebUI")
-    assert link.get_attribute("href") == re.sub(r":\d+/", ":8080/", quiet.listeners["local"])
-
-
 def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(quiet, chromium):
     page = chromium.page(quiet.listeners["open"], PHONE, refusals=(401,))
     ask = page.get_by_role("heading", name="This Spark asks for a key")
