@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ import pytest
 from fork import Fork
 from lab_servers import free_port, until
 from onhost_fakes import FakeSystemd, host_root
-from raw_engine import LIMIT_S, Wire, notify_socket
+from raw_engine import LIMIT_S, Wire
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES
@@ -217,9 +218,10 @@ def start(spark, notify, environment, *, handed_sockets=None, patience_s=None) -
 @contextlib.contextmanager
 def running(folder, environment=None, *, patience_s=None, **settings) -> Iterator[Spark]:
     """A host whose gateway is ready; `patience_s` as for `start`."""
-    with contextlib.ExitStack() as stack:
-        spark = stack.enter_context(prepare_spark(folder, **settings))
-        stack.enter_context(once(spark, environment, patience_s=patience_s))
+    with (
+        prepare_spark(folder, **settings) as spark,
+        once(spark, environment, patience_s=patience_s),
+    ):
         yield spark
 
 
@@ -229,19 +231,20 @@ def once(spark: Any, environment: Any = None, **more: Any) -> Iterator[None]:
 
     At the end the gateway's output must contain no key and no traceback.
     """
-    with (
-        notify_socket(spark.folder) as (notify, path),
-        start(spark, path, environment or {}, **more) as process,
-    ):
-        spark.process = process
-        try:
-            assert notify.recv(64) == b"READY=1"
-            yield
-            if process.poll() is None:
-                output = stop_process(process)
-                assert not any(word in output for word in ("Traceback", *KEYS.values())), output
-        finally:
-            process.kill()
+    address = tempfile.mktemp(dir=spark.folder)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(address)
+        notify.settimeout(LIMIT_S)
+        with start(spark, address, environment or {}, **more) as process:
+            spark.process = process
+            try:
+                assert notify.recv(64) == b"READY=1"
+                yield
+                if process.poll() is None:
+                    output = stop_process(process)
+                    assert not any(word in output for word in ("Traceback", *KEYS.values())), output
+            finally:
+                process.kill()
 
 
 def hot(spark: Spark, name: str | None) -> None:

@@ -26,6 +26,7 @@ def test_where_it_is_open_that_is_its_address(tmp_path: Path) -> None:
         ({"bind": "0.0.0.0", "plain": True}, "http://spark-1:8090"),
         ({"bind": "10.0.0.1", "plain": True, "port": 8009}, "http://10.0.0.1:8009"),
         ({"bind": "::", "plain": True}, "http://spark-1:8090"),
+        ({"bind": "fd00::1", "plain": True}, "http://[fd00::1]:8090"),
         ({"bind": "0.0.0.0", "tls": "own"}, "https://spark-1:8443"),
         ({"bind": "10.0.0.1", "tls": "own", "tls_port": 9443}, "https://spark-1:9443"),
     ):

@@ -70,7 +70,6 @@ def test_claude(tmp_path: Path) -> None:
         "ANTHROPIC_BASE_URL": "https://spark-1:8443",
         "API_TIMEOUT_MS": "3600000",
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "262144",
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32768",
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
     }
     assert expected_variables.items() <= variables.items()
@@ -85,9 +84,7 @@ def test_claude(tmp_path: Path) -> None:
 def shell_output(command: str, **variables: str) -> str:
     """The output of a command in a shell."""
     environment = {"PATH": "/usr/bin:/bin", **variables}
-    run = {"capture_output": True, "text": True, "check": True, "env": environment}
-    result = subprocess.run(["sh", "-c", command], **run)
-    return result.stdout.strip()
+    return subprocess.check_output(["sh", "-c", command], text=True, env=environment).strip()
 
 
 def test_codex() -> None:

@@ -68,13 +68,11 @@ def test_what_an_engine_does_not_offer_is_no_suspicion_and_no_score(name, engine
 
 
 def test_all_streams_of_a_level_are_asked_at_once() -> None:
-    engine = Engine()
-    suite = measure_suite("concurrency", engine, quick=True)
+    suite = measure_suite("concurrency", quick=True)
     assert suite.verdict == "measured", suite.checks
     streams = suite.summary["by_streams"]
     assert list(streams) == ["1", "2", "4", "8"]
     assert streams["8"]["total_tok_s"]["low"] > streams["1"]["total_tok_s"]["high"]
-    assert len(streams["8"]["total_tok_s"]["samples"]) == 2
 
 
 def hello() -> dict[str, Any]:

@@ -67,11 +67,11 @@ def test_what_others_reach_or_print_opens_nothing(tmp_path: Path, tunnels: list[
     result = run(tmp_path, "--print", "--limit", "spark-1")
     assert result.exit_code == 0 and tunnels == []
     assert f"only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py`" in result.output
-    result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "0.0.0.0"})
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "fd00::1"})
     assert result.exit_code == 0 and tunnels == []
     for words in (
         "page  https://spark-1:8443",
-        "chat  http://spark-1:8080",
+        "chat  http://[fd00::1]:8080",
         f"key   `lockstep key add NAME -i {tmp_path}/sparks.py` makes one for a person",
         "trust https://spark-1:8443/root.crt, its own authority",
     ):

@@ -55,19 +55,6 @@ async def serving(peers: Peers, name: str, **more: bool) -> list[str]:
 
 
 @in_event_loop
-async def test_the_models_of_others_are_listed_once_with_their_host(peers_of):
-    theirs = [model("qwen"), model("mistral", "cold"), model("only-there", "cold")]
-    peers = peers_of({"spark2": theirs})
-    own = [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
-    states = {entry["id"]: entry["lockstep"] for entry in await peers.models_with_peers(own)}
-    peer_state = {"host": "spark2", "state": "hot", "hot": True}
-    assert states["qwen"] == own[0]["lockstep"] | {"peers": [peer_state]}
-    assert states["mistral"]["hot"] and not states["mistral"]["peers"][0]["hot"]
-    assert states["only-there"] == {"state": "cold", "hot": False, "host": "spark2"}
-    assert own == [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
-
-
-@in_event_loop
 async def test_of_others_with_one_model_the_hot_one_is_the_entry(peers_of):
     alias = model("auto")
     alias["lockstep"]["alias_of"] = "qwen"

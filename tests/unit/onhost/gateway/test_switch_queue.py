@@ -78,21 +78,15 @@ async def until(true) -> None:
 
 
 @in_event_loop
-async def test_a_cold_model_is_switched_to_and_answers(spark):
-    gateway = await a_gateway(spark)
-    assert await asyncio.gather(*map(gateway.request, ("qwen", "qwen"))) == ["qwen", "qwen"]
-    assert (gateway.switch_models, spark.hot) == (["qwen"], ["qwen"])
-    assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
-
-
-@in_event_loop
-async def test_what_runs_is_not_cut_off(spark):
+async def test_a_cold_model_is_switched_to_once_nothing_runs(spark):
     gateway, may_answer = await a_gateway(spark), asyncio.Event()
     running, cold = gateway.begin("mistral", may_answer), gateway.begin("qwen")
     await gateway.wait_for_looks()
     assert (gateway.switch_models, spark.hot) == ([], ["mistral"])
     may_answer.set()
     assert (await running, await cold) == ("mistral", "qwen")
+    assert (gateway.switch_models, spark.hot) == (["qwen"], ["qwen"])
+    assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
 
 
 @in_event_loop

@@ -124,6 +124,8 @@ def test_both_list_the_models_of_both_and_neither_asks_on(pair):
     states = listed_states(pair)
     assert states["qwen"]["host"] == "spark1" and not states["qwen"]["hot"]
     assert states["qwen"]["peers"] == [{"host": "spark2", "state": "hot", "hot": True}]
+    assert states["mistral"]["hot"] and not states["mistral"]["peers"][0]["hot"]
+    assert states["theirs"]["host"] == "spark2" and "peers" not in states["theirs"]
     answer = by_peer(pair, "GET", "/v1/models")
     data = json.loads(answer.read())["data"]
     assert {model["lockstep"]["host"] for model in data} == {"spark2"}
