@@ -226,7 +226,7 @@ OFFER = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "request_parts"),
+    ("status", "words", "parts"),
     [
         (400, "no JSON object", ("POST", CHAT, b"")),
         (400, "model: Field required", ("POST", CHAT, b"{}")),
@@ -244,10 +244,8 @@ OFFER = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version
     ],
     ids=range(13),
 )
-def test_what_cannot_be_read_is_refused_and_other_paths_are_closed(
-    spark, status, words, request_parts
-):
-    answer, body = ask(spark, *request_parts)
+def test_what_is_unreadable_is_refused_and_other_paths_are_closed(spark, status, words, parts):
+    answer, body = ask(spark, *parts)
     assert (answer.status, error(body)["code"]) == (status, status)
     assert words in error(body)["message"]
     spark.nobody_asked()

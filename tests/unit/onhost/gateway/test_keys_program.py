@@ -5,7 +5,7 @@ import io
 import json
 import os
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,47 +25,38 @@ BEN = {**ANNA, "person": "ben", "sha256": keys.key_digest(b"ben's"), "role": "op
 BEN |= {"until": "2026-12-31"}
 
 
-class AHost:
-    """A folder for one host's files, and the lines in its journal."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path = folder / "gateway/keys.json"
-        self.totals = folder / "usage.json"
-        self.journal: list[str] = []
-        self._monkeypatch = monkeypatch
-        monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
-        monkeypatch.setattr("syslog.syslog", lambda _, line: self.journal.append(line))
-        monkeypatch.setenv("SUDO_USER", "spark")
-
-    def take(self, *entries: object, text: str | None = None) -> int:
-        """Run the program with entries, or a text, on standard input; returns its exit code."""
-        text = json.dumps({"keys": entries}) if text is None else text
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        return keys_program.main(["take"], self.path, self.totals)
-
-    @property
-    def entries(self) -> Any:
-        """The entries of keys.json."""
-        return json.loads(self.path.read_text())["keys"]
-
-
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AHost:
-    return AHost(tmp_path, monkeypatch)
+def host(tmp_path, monkeypatch):
+    """One host's keys.json, the lines in its journal, and the program with entries or a text."""
+    path, journal = tmp_path / "gateway/keys.json", []
+    monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
+    monkeypatch.setattr("syslog.syslog", lambda _, line: journal.append(line))
+    monkeypatch.setenv("SUDO_USER", "spark")
+
+    def take(*entries: object, text: str | None = None) -> int:
+        text = json.dumps({"keys": entries}) if text is None else text
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return keys_program.main(["take"], path, tmp_path / "usage.json")
+
+    return SimpleNamespace(path=path, journal=journal, take=take)
+
+
+def entries(host: Any) -> list[Any]:
+    return json.loads(host.path.read_text())["keys"]
 
 
 def test_the_later_change_of_a_person_stands_in_a_file_for_root_and_the_gateway_only(host):
     assert host.take(ANNA, BEN) == 0
-    assert host.entries == [ANNA, BEN]
+    assert entries(host) == [ANNA, BEN]
     assert host.path.stat().st_mode & 0o777 == 0o640
     assert host.path.parent.stat().st_mode & 0o777 == 0o750
     host.take(REVOKED)
-    assert host.entries == [REVOKED, BEN]
+    assert entries(host) == [REVOKED, BEN]
     host.take(ANNA)
-    assert host.entries == [REVOKED, BEN], "a key that was revoked at the same time came back"
+    assert entries(host) == [REVOKED, BEN], "a key that was revoked at the same time came back"
     later = {**ANNA, "since": "2026-11-01T00:00:01Z"}
     host.take(later)
-    assert host.entries == [later, BEN]
+    assert entries(host) == [later, BEN]
     assert host.journal == [
         "spark: key of anna: added, use",
         "spark: key of ben: added, operate, until 2026-12-31",

@@ -24,15 +24,11 @@ def model(name: str, state: str = "hot", host: str = "spark2") -> dict[str, Any]
     return {"id": name, "lockstep": {"state": state, "hot": state == "hot", "host": host}}
 
 
-#: Lists of the gateways of spark1's peers; an exception refuses, None is silence.
-Answers = dict[str, list[dict[str, Any]] | Exception | None]
-
-
 @pytest.fixture
 def peers_of(monkeypatch):
-    """Makes the peers of spark1 out of their answers."""
+    """Makes the peers of spark1 out of their lists; an exception refuses, None is silence."""
 
-    def make(answers: Answers, requests: list[Any] | None = None) -> Peers:
+    def make(answers: dict[str, Any], requests: list[Any] | None = None) -> Peers:
         async def fetch(_: object, request: Any) -> dict[str, Any]:
             if requests is not None:
                 requests.append(request)
