@@ -1,7 +1,5 @@
 """Pages in a real Chromium, the distribution's, driven by Playwright."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -79,13 +77,10 @@ class Browser:
 
 @contextlib.contextmanager
 def start_chromium(namespace: Path | None = None) -> Iterator[Chromium]:
-    """A Chromium for `browser`.
+    """A Chromium for `browser`, in the network namespace that is given.
 
     Start one at a time in a thread, and call no `asyncio.run` in the block: Playwright's own loop
     runs there.
-
-    Args:
-        namespace: The network namespace that it runs in; None for this process's.
     """
     program = shutil.which(_PACKAGE, path="/usr/bin:/usr/local/bin")
     if program is None:
@@ -108,9 +103,7 @@ def start_chromium(namespace: Path | None = None) -> Iterator[Chromium]:
 def browser(namespace: Path | None = None, chromium: Chromium | None = None) -> Iterator[Browser]:
     """Sessions in Chromium, ended with the block; a fault of one of their pages fails its end.
 
-    Args:
-        namespace: As for `start_chromium`.
-        chromium: A Chromium that runs; None for one of the block's own.
+    They run in `chromium`, or in a Chromium of the block's own, in this network namespace.
     """
     with contextlib.ExitStack() as stack:
         pages = Browser(chromium or stack.enter_context(start_chromium(namespace)))

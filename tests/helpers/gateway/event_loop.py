@@ -1,20 +1,15 @@
 """Tests that are coroutines."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec
-
-P = ParamSpec("P")
+from typing import Any
 
 
-def in_event_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+def in_event_loop(test: Any) -> Any:
     """Run a test in an event loop of its own, for at most three minutes."""
 
     @functools.wraps(test)
-    def run(*arguments: P.args, **named_arguments: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named_arguments), 180))
+    def run(**fixtures: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(**fixtures), 180))
 
     return run

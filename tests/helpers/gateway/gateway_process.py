@@ -1,15 +1,13 @@
 """The gateway as a process, before engines of which a test holds every byte."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPConnection
@@ -20,7 +18,7 @@ import pytest
 from fork import Fork
 from lab_servers import free_port, until
 from onhost_fakes import FakeSystemd, host_root
-from raw_engine import LIMIT_S, RawRequest, Wire, notify_socket
+from raw_engine import LIMIT_S, Wire
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES
@@ -59,12 +57,11 @@ class Spark:
         """Have systemd report exactly this model as hot; see `hot`."""
         self.hot_model = name
         for model_name, unit in UNITS.items():
+            is_hot = model_name == name
             group = self.paths.groups_of_units / unit
             group.mkdir(parents=True, exist_ok=True)
-            populated_count = int(model_name == name)
-            (group / "cgroup.events").write_text(f"populated {populated_count}\nfrozen 0\n")
-            state = "active" if populated_count else "inactive"
-            sub = "running" if populated_count else "dead"
+            (group / "cgroup.events").write_text(f"populated {int(is_hot)}\nfrozen 0\n")
+            state, sub = ("active", "running") if is_hot else ("inactive", "dead")
             self.systemd.unit(unit, ActiveState=state, SubState=sub)
 
     @property
@@ -126,9 +123,7 @@ SERVED = {
 
 
 @contextlib.contextmanager
-def prepare_spark(
-    folder: Path, models: Mapping[str, Mapping[str, object]] = SERVED, **settings: object
-) -> Iterator[Spark]:
+def prepare_spark(folder: Path, models: Any = SERVED, **settings: object) -> Iterator[Spark]:
     """Prepare a host without its gateway.
 
     `models` are more keys of models.json, `settings` are fields of `GatewayConfiguration`.
@@ -184,14 +179,7 @@ def write_keys(paths: layout.Paths, roles: Sequence[str] = ("use", "operate")) -
     paths.gateway_keys.write_text(json.dumps(keys.entries_document(entries)))
 
 
-def start(
-    spark: Spark,
-    notify: str,
-    environment: Mapping[str, str],
-    *,
-    handed_sockets: Sequence[socket.socket] | None = None,
-    patience_s: float | None = None,
-) -> subprocess.Popen[str]:
+def start(spark, notify, environment, *, handed_sockets=None, patience_s=None) -> Fork:
     """Start the program as the unit starts it.
 
     `handed_sockets`: listening sockets that systemd has opened; None: the program opens its own.
@@ -228,13 +216,12 @@ def start(
 
 
 @contextlib.contextmanager
-def running(
-    folder: Path, environment: Any = None, *, patience_s: float | None = None, **settings: object
-) -> Iterator[Spark]:
+def running(folder, environment=None, *, patience_s=None, **settings) -> Iterator[Spark]:
     """A host whose gateway is ready; `patience_s` as for `start`."""
-    with contextlib.ExitStack() as stack:
-        spark = stack.enter_context(prepare_spark(folder, **settings))
-        stack.enter_context(once(spark, environment, patience_s=patience_s))
+    with (
+        prepare_spark(folder, **settings) as spark,
+        once(spark, environment, patience_s=patience_s),
+    ):
         yield spark
 
 
@@ -244,19 +231,20 @@ def once(spark: Any, environment: Any = None, **more: Any) -> Iterator[None]:
 
     At the end the gateway's output must contain no key and no traceback.
     """
-    with (
-        notify_socket(spark.folder) as (notify, path),
-        start(spark, path, environment or {}, **more) as process,
-    ):
-        spark.process = process
-        try:
-            assert notify.recv(64) == b"READY=1"
-            yield
-            if process.poll() is None:
-                output = stop_process(process)
-                assert not any(word in output for word in ("Traceback", *KEYS.values())), output
-        finally:
-            process.kill()
+    address = tempfile.mktemp(dir=spark.folder)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(address)
+        notify.settimeout(LIMIT_S)
+        with start(spark, address, environment or {}, **more) as process:
+            spark.process = process
+            try:
+                assert notify.recv(64) == b"READY=1"
+                yield
+                if process.poll() is None:
+                    output = stop_process(process)
+                    assert not any(word in output for word in ("Traceback", *KEYS.values())), output
+            finally:
+                process.kill()
 
 
 def hot(spark: Spark, name: str | None) -> None:
@@ -274,14 +262,7 @@ def hot(spark: Spark, name: str | None) -> None:
     until(is_known, f"{name} is known to be hot", 60)
 
 
-def ask(
-    spark: Spark,
-    method: str,
-    path: str,
-    body: Any = None,
-    headers: Any = None,
-    listener: str = "local",
-) -> tuple[http.client.HTTPResponse, bytes]:
+def ask(spark, method, path, body=None, headers=None, listener="local") -> tuple[Any, bytes]:
     """Send a request that the gateway answers itself; returns its answer and the body."""
     client = spark.client(listener)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
@@ -296,15 +277,7 @@ def error(answer: bytes) -> dict[str, Any]:
     return dict(json.loads(answer)["error"])
 
 
-def send(
-    spark: Spark,
-    body: object,
-    path: str = CHAT,
-    headers: Any = None,
-    *,
-    to: str = "qwen",
-    listener: str = "local",
-) -> tuple[HTTPConnection, Wire, RawRequest]:
+def send(spark, body, path=CHAT, headers=None, *, to="qwen", listener="local") -> Any:
     """Send a request; returns its client, and an engine's side of it."""
     client = spark.client(listener)
     data = body if isinstance(body, bytes) else json.dumps(body)

@@ -1,13 +1,7 @@
 """An engine of which a test holds every byte."""
 
-from __future__ import annotations
-
-import contextlib
 import socket
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 #: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
 LIMIT_S = 180.0
@@ -87,14 +81,3 @@ class Wire:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
-
-
-@contextlib.contextmanager
-def notify_socket(folder: Path) -> Iterator[tuple[socket.socket, str]]:
-    """A socket and its address, which systemd gives to a Type=notify unit."""
-    path = Path(tempfile.mktemp(dir=folder))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.bind(str(path))
-        notify.settimeout(LIMIT_S)
-        yield notify, str(path)
-    path.unlink()

@@ -1,12 +1,10 @@
 """A gateway before two stand-in engines with the refusals of their models' chat templates."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fork import Fork
 from gateway_process import MODELS, SERVED, Spark, running
@@ -15,29 +13,19 @@ from lab_servers import CONTENT, ask, until
 from lab.content.standin import engine
 from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES, Shape
 
-
-@dataclass(frozen=True)
-class Kind:
-    """The way a model of `gateway_process` is served; `evens` comes from its recipe and engine."""
-
-    engine: str
-    template: str
-    evens: tuple[Shape, ...]
-
-
-KINDS = {
-    "qwen": Kind("vllm", "qwen3.6.jinja", ("late_system", "developer", "empty_tools")),
-    "mistral": Kind("sglang", "mistral.jinja", SHAPES),
+#: The way a model of `gateway_process` is served: engine, chat template, and the `evens` that come
+#: from its recipe and engine.
+KINDS: dict[str, tuple[str, str, tuple[Shape, ...]]] = {
+    "qwen": ("vllm", "qwen3.6.jinja", ("late_system", "developer", "empty_tools")),
+    "mistral": ("sglang", "mistral.jinja", SHAPES),
 }
 _KNOBS = {"NEED_MODEL": 0, "NEED_MEMORY": 0, "LOAD_SECONDS": 0, "DECODE_RATE": 5000}
 
 
 @contextlib.contextmanager
-def templated_spark(
-    folder: Path, *, log: int | None = None
-) -> Iterator[tuple[Spark, dict[str, str]]]:
+def templated_spark(folder: Path, *, log: int | None = None) -> Iterator[Any]:
     """The host with qwen hot, and each engine's address; `log` is the descriptor for their logs."""
-    models = {name: {**SERVED[name], "evens": kind.evens} for name, kind in KINDS.items()}
+    models = {name: {**SERVED[name], "evens": evens} for name, (_, _, evens) in KINDS.items()}
     with contextlib.ExitStack() as stack:
         spark, urls = stack.enter_context(running(folder, models=models)), {}
         for name in KINDS:
@@ -48,9 +36,9 @@ def templated_spark(
 
 @contextlib.contextmanager
 def _serve_engine(folder: Path, spark: Spark, name: str, log: int | None) -> Iterator[str]:
-    kind, model = KINDS[name], folder / name
+    (kind, template_name, _), model = KINDS[name], folder / name
     model.mkdir()
-    template = (CONTENT / "models" / kind.template).read_text(encoding="utf-8")
+    template = (CONTENT / "models" / template_name).read_text(encoding="utf-8")
     (model / "chat_template.jinja").write_text(template, encoding="utf-8")
     port = spark.engines[name].getsockname()[1]
     spark.engines[name].close()
@@ -59,7 +47,7 @@ def _serve_engine(folder: Path, spark: Spark, name: str, log: int | None) -> Ite
     places = {"RECORD": folder / f"{name}.json", "KNOBS_FOLDER": folder}
     knobs = {f"STANDIN_{key}": str(value) for key, value in {**_KNOBS, **places}.items()}
     with Fork(
-        lambda: engine.serve(kind.engine, "9.9", [kind.engine, *words], words),
+        lambda: engine.serve(kind, "9.9", [kind, *words], words),
         env={"PATH": os.environ["PATH"], "HF_HOME": str(folder), **knobs},
         stdout=log,
     ) as process:

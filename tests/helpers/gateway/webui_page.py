@@ -1,7 +1,5 @@
 """Open WebUI in a browser: the parts that the real one (0.12.4) and the lab's stand-in share."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 _MODEL = "#model-selector-model-button"

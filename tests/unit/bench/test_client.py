@@ -1,17 +1,16 @@
 """A request: how its tokens are counted, how a wave is sent, and how an answer breaks."""
 
-from __future__ import annotations
-
-import asyncio
 import json
+import socket
+import socketserver
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from time import perf_counter
 from typing import Any
 
-import broken_engine
 import local_server
 import pytest
 
@@ -19,7 +18,6 @@ from lockstep.bench.client import Client, Clock
 from lockstep.bench.sample import Ask
 from lockstep.onhost.engines import ENGINES
 
-_Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASK = Ask("x", ({"role": "user", "content": "?"},), 8)
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -34,34 +32,23 @@ def event(text: str, tokens: int | None, end: str | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("events", "tokens", "first_s", "first_tokens", "last_s", "rate"),
     [
-        pytest.param(
-            *([("", 0), ("", 1), ("", 2), ("Grüße", 3), ("", 3, "length")], 3, 1.5, 1, 3.5, 1.0),
-            id="tokens whose text is held back have come",
-        ),
-        pytest.param(
-            *([("three at once", 3), (" and two", 5), ("", 5, "stop")], 5, 0.5, 3, 1.5, 2.0),
-            id="tokens that come together are not counted as generated afterwards",
-        ),
-        pytest.param(
-            *([("", None), ("a", None), (" b", None), ("", None, "stop")], 2, 1.5, 1, 2.5, 1.0),
-            id="text counts where the engine does not count along",
-        ),
-        pytest.param(
-            *([("all of it", 4, "stop")], 4, 0.5, 4, 0.5, None),
-            id="an answer in one piece has no rate after its first token",
-        ),
+        # Tokens whose text is held back have come.
+        ([("", 0), ("", 1), ("", 2), ("Grüße", 3), ("", 3, "length")], 3, 1.5, 1, 3.5, 1.0),
+        # Tokens that come together are not counted as generated afterwards.
+        ([("three at once", 3), (" and two", 5), ("", 5, "stop")], 5, 0.5, 3, 1.5, 2.0),
+        # Text counts where the engine does not count along.
+        ([("", None), ("a", None), (" b", None), ("", None, "stop")], 2, 1.5, 1, 2.5, 1.0),
+        # An answer in one piece has no rate after its first token.
+        ([("all of it", 4, "stop")], 4, 0.5, 4, 0.5, None),
     ],
 )
-def test_a_token_counts_as_come_by_the_engines_count_or_else_by_text(
-    events: list[Any], tokens: int, first_s: float, first_tokens: int, last_s: float, rate: Any
-) -> None:
+def test_a_token_counts_as_come(events, tokens, first_s, first_tokens, last_s, rate):
     parts = [*(event(*of_one) for of_one in events), event("", tokens, ""), b"data: [DONE]\n\n"]
     # An event is two lines, and each is given its time: an event a second.
     ticks = count()
     clock = Clock(now=lambda: next(ticks) / 2)
-    with local_server.serving(
-        {"/v1/chat/completions": local_server.Reply(b"".join(parts))}
-    ) as server:
+    answers = {"/v1/chat/completions": local_server.Reply(b"".join(parts))}
+    with local_server.serving(answers) as server:
         sample = Client(server.url, "m", clock=clock).complete(ASK)
     assert sample.good, sample
     assert (sample.first_s, sample.first_tokens, sample.last_s) == (first_s, first_tokens, last_s)
@@ -70,45 +57,34 @@ def test_a_token_counts_as_come_by_the_engines_count_or_else_by_text(
 
 def test_a_lone_token_asks_for_no_ids() -> None:
     """With them would come those of a long prompt, before the first token."""
-    engine = broken_engine.Engine()
-    with broken_engine.serving(engine) as url:
-        client = Client(url, broken_engine.MODEL)
+    with local_server.serving({}) as server:
+        client = Client(server.url, "m")
         client.engine = ENGINES["vllm"]
         for tokens in (1, 2):
-            client.complete(Ask("x", ({"role": "user", "content": "?"},), tokens))
-    assert [question.get("return_token_ids") for question in engine.request_bodies] == [None, True]
+            client.complete(replace(ASK, max_tokens=tokens))
+    bodies = [json.loads(request.body) for request in server.requests]
+    assert [body.get("return_token_ids") for body in bodies] == [None, True]
 
 
 @contextmanager
-def serving(answer: _Answer) -> Iterator[str]:
-    """A server that reads each request and answers it by `answer`, in a thread of its own."""
-    ready, url = threading.Event(), []
-    loop = asyncio.new_event_loop()
+def serving(answer: Callable[[Any], object]) -> Iterator[str]:
+    """A server that has read a request when it calls `answer` with its file for the answer."""
 
-    async def read_and_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        assert head.startswith("post /v1/chat/completions http/1.1\r\n")
-        await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
-        await answer(reader, writer)
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while line := self.rfile.readline().strip().lower():
+                if line.startswith(b"content-length: "):
+                    size = int(line.split()[1])
+            self.rfile.read(size)
+            answer(self.wfile)
 
-    async def start() -> None:
-        server = await asyncio.start_server(read_and_answer, "127.0.0.1", 0)
-        url.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        ready.set()
+    class Server(socketserver.ThreadingTCPServer):
+        request_queue_size = 64
 
-    def run() -> None:
-        starting: Coroutine[Any, Any, None] = start()
-        loop.run_until_complete(starting)
-        loop.run_forever()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    ready.wait()
-    try:
-        yield url[0]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 def events(tokens: int) -> list[bytes]:
@@ -122,22 +98,11 @@ def chunk(data: bytes) -> bytes:
 
 
 def test_all_of_a_wave_are_sent_before_any_is_read_and_by_one_thread() -> None:
-    came, all_came = 0, asyncio.Event()
-    threads = set()
+    all_came, threads = threading.Barrier(64), set()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal came
-        came += 1
-        if came == 64:
-            all_came.set()
-        await all_came.wait()
-        writer.write(HEAD)
-        # In turn, as an engine's steps are.
-        for part in events(8):
-            writer.write(chunk(part))
-            await writer.drain()
-            await asyncio.sleep(0)
-        writer.write(b"0\r\n\r\n")
+    def answer(client: Any) -> None:
+        all_came.wait()
+        client.write(HEAD + b"".join(map(chunk, events(8))) + b"0\r\n\r\n")
 
     def now() -> float:
         threads.add(threading.get_ident())
@@ -165,14 +130,10 @@ def test_all_of_a_wave_are_sent_before_any_is_read_and_by_one_thread() -> None:
         (HEAD + b"zz\r\n", "not an answer of this API: invalid literal"),
     ],
 )
-def test_a_body_is_read_however_it_is_cut_and_a_broken_one_is_a_fault(
-    content: bytes, fault: str
-) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def test_a_body_is_read_however_it_is_cut_and_a_broken_one_is_a_fault(content, fault):
+    def answer(client: Any) -> None:
         for at in range(0, len(content), 7):
-            writer.write(content[at : at + 7])
-            await writer.drain()
-        writer.close()
+            client.write(content[at : at + 7])
 
     with serving(answer) as url:
         [sample], _ = Client(url, "m").together([ASK])
@@ -182,11 +143,8 @@ def test_a_body_is_read_however_it_is_cut_and_a_broken_one_is_a_fault(
 
 
 def test_an_answer_that_does_not_come_is_timed_out() -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    with serving(answer) as url:
-        client = Client(url, "m")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", "m")
         client.timeout_s = 0.05
         assert client.complete(ASK).fault == "timed out: no answer within 0 s"
 

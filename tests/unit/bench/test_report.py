@@ -1,7 +1,5 @@
 """The page of results, and figures for the catalogue."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace
@@ -58,28 +56,19 @@ def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> N
     assert "History by lock: spark1 · qwen" in shown_text
     assert "aaaaaaaa 06-11" in shown_text and "bbbbbbbb 07-01" in shown_text
     assert "The engine says: HTTP 400 <no images>" in shown_text
-    assert shown_text.count("suspect zero") == 2
     # Why a suite is suspect is open.
     assert text.count("<details>") == text.count("<details open>") == 2
     # Two charts of bars per result, and one history.
     assert text.count("<svg") == 5
-
-
-def test_bars_are_as_long_as_their_figures_and_one_result_has_no_history() -> None:
     assert "History" not in page([FIRST])
-    page_text = page([FIRST, SECOND])
-    widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', page_text)]
-    # The history comes first.
-    assert widths[0] / widths[1] == pytest.approx(71.5 / 62.0, abs=0.001)
 
 
 def test_figures_of_a_result_are_marked_measured_and_name_their_lock() -> None:
-    found_figures = {figure.quantity: (figure.value, figure.unit) for figure in figures(FIRST)}
-    assert found_figures == {
-        "decode, one stream, 256 tokens": (71.5, "tok/s"),
-        "time to first token": (0.2, "s"),
-        "draft tokens accepted, four prompt shapes": (60.3, "%"),
-    }
+    assert [(figure.quantity, figure.value, figure.unit) for figure in figures(FIRST)] == [
+        ("decode, one stream, 256 tokens", 71.5, "tok/s"),
+        ("time to first token", 0.2, "s"),
+        ("draft tokens accepted, four prompt shapes", 60.3, "%"),
+    ]
     first_figure = figures(FIRST)[0]
     assert (first_figure.kind, first_figure.date) == ("measured", "2026-06-11")
     assert first_figure.source == "lockstep bench on spark1, vllm 0.32.0, lock aaaaaaaaaaaa"
@@ -109,14 +98,14 @@ def test_a_recipe_without_figures_gets_some_and_those_in_another_way_are_not_tou
         with_figures(f"{text}lockstep: {{figures: []}}\n", figures(FIRST), path)
 
 
-def test_without_a_result_or_a_figure_in_it_the_remedy_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_result_or_a_figure_in_it_the_remedy_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "r.json", replace(FIRST, suites=FIRST.suites[2:]))
+    (tmp_path / "empty").mkdir()
     for words, message in (
         (("report",), "Measure first"),
         (("record", "r.json"), "no figure for a recipe"),
+        (("compare", "r.json", "empty"), "no result is in this folder"),
     ):
         invocation = CliRunner().invoke(main, ["bench", *words])
         assert invocation.exit_code == 2

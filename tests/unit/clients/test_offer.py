@@ -1,9 +1,6 @@
 """The offer of a gateway: its address from elsewhere, its models, and the time to wait."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 from an_inventory import ANNA, write_inventory
 
@@ -11,12 +8,8 @@ from group_data.all import models
 from lockstep.clients.offer import GatewayOffer, of_host
 from lockstep.fleet.hosts import choose
 
-Data = dict[str, Any] | None
 
-
-def host_offer(
-    folder: Path, host: str = "spark-1", *, more: Data = None, two: Data = None, model: Data = None
-) -> GatewayOffer:
+def host_offer(folder, host="spark-1", *, more=None, two=None, model=None) -> GatewayOffer:
     """The offer of a host, with more data of spark-1, of spark-2, or of spark-2's only model."""
     login_data = {"ssh_user": "anna", **ANNA}
     big = {"models": {"big": {**models["qwen"], **(model or {})}}}
@@ -33,6 +26,7 @@ def test_where_it_is_open_that_is_its_address(tmp_path: Path) -> None:
         ({"bind": "0.0.0.0", "plain": True}, "http://spark-1:8090"),
         ({"bind": "10.0.0.1", "plain": True, "port": 8009}, "http://10.0.0.1:8009"),
         ({"bind": "::", "plain": True}, "http://spark-1:8090"),
+        ({"bind": "fd00::1", "plain": True}, "http://[fd00::1]:8090"),
         ({"bind": "0.0.0.0", "tls": "own"}, "https://spark-1:8443"),
         ({"bind": "10.0.0.1", "tls": "own", "tls_port": 9443}, "https://spark-1:9443"),
     ):

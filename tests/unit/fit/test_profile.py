@@ -196,6 +196,7 @@ def test_what_is_not_known_is_a_range_and_says_so() -> None:
     ]
     overheads = [profile.overhead_gib(*case, vision=vision) for *case, vision in unknown]
     assert set(overheads) == {None}
+    assert profile.overhead_gib(DENSE, replace(model_serving, speculative="eagle3"), vision=False)
     sizes = {"num_layers": 32, "num_kv_heads": 8, "head_dim": 128}
     metadata = {"model_params": "8B", "quant_bits": 16, **sizes}
     stated_recipe = replace(recipe("nobody/knows"), metadata=metadata)

@@ -1,7 +1,5 @@
 """The sandbox for what models write, and the exercises that run in it."""
 
-from __future__ import annotations
-
 import socket
 import time
 from pathlib import Path
@@ -10,21 +8,8 @@ import pytest
 from a_probe import program
 
 from lockstep.bench.suites import sandbox
-from lockstep.bench.suites.coding import check_exercises, load_exercises
 
 pytestmark = pytest.mark.slow
-
-EXERCISES = load_exercises()
-
-
-def test_a_dozen_exercises_whose_references_pass_all_and_stubs_none() -> None:
-    sandbox.check()
-    assert len(EXERCISES) == 12
-    for exercise in EXERCISES:
-        assert len(exercise.cases) >= 6, exercise.name
-        assert exercise.failed_cases(exercise.reference) == [], exercise.name
-        assert len(exercise.failed_cases(exercise.stub)) == len(exercise.cases), exercise.name
-    check_exercises(EXERCISES[:1])
 
 
 def test_values_and_errors_come_back_in_order() -> None:
@@ -42,12 +27,9 @@ def test_a_solution_that_is_no_python_fails_every_case() -> None:
     assert all(answer.raises("ImportError") for answer in answers)
 
 
-def test_what_a_solution_prints_is_no_answer() -> None:
+def test_a_solution_can_forge_no_answer_and_does_not_know_what_a_case_gives() -> None:
     forgery = 'import os, sys\nprint(\'{"value": 42}\')\nos.write(2, b"x")'
     assert not sandbox.run(forgery, ["1"])[0].gives(42)
-
-
-def test_a_solution_cannot_know_what_a_case_gives() -> None:
     nosy = "import sys\ndef f(x):\n    return [str(sys._getframe(1).f_locals.keys())]"
     output = str(sandbox.run(nosy, ["f(1)"])[0])
     assert "gives" not in output and "raises" not in output
@@ -60,24 +42,15 @@ MALICIOUS = {
         "ConnectionRefusedError",
     ),
     "fork bomb": ("import os\nwhile True: os.fork()", "BlockingIOError"),
-    "threads": (
-        "import threading\nwhile True: threading.Thread(target=print).start()",
-        "can't start new thread",
-    ),
     "program": (
         'import subprocess\nsubprocess.run(["/usr/bin/touch", "MARK"], check=True)',
         "BlockingIOError",
     ),
     "write outside": ('open("MARK", "w").write("x")', "FileNotFoundError"),
     "write to the root": ('import os\nos.mkdir("/x")', "Read-only file system"),
-    "write to the system": ('open("/usr/bin/x", "w").write("x")', "Read-only file system"),
     "read a secret": ('open("/etc/shadow").read()', "FileNotFoundError"),
     "other processes": ("import os\nos.kill(1, 9)", "PermissionError"),
     "huge memory": ("x = bytearray(2**30)", "MemoryError"),
-    "raise its limits": (
-        "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (9, 9))",
-        "not allowed to raise",
-    ),
     "become root": ("import os\nos.setuid(0)", "PermissionError"),
     "leave the interpreter": ("import os\nos._exit(0)", "Ended"),
     "close everything": ("import os\nos.closerange(0, 256)", "Ended"),
@@ -127,13 +100,9 @@ def test_a_flood_of_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("remedy", ["apt-get install bubblewrap", "Allow user namespaces"])
-def test_without_bubblewrap_or_user_namespaces_the_remedy_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remedy: str
-) -> None:
+def test_without_bubblewrap_or_user_namespaces_the_remedy_is_named(tmp_path, monkeypatch, remedy):
     if "namespaces" in remedy:
-        program(
-            tmp_path, "bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1"
-        )
+        program(tmp_path, "bwrap", "echo 'bwrap: setting up uid map: denied' >&2; exit 1")
     for folder in (tmp_path, *tmp_path.parents[:3]):
         if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
             folder.chmod(0o755)

@@ -1,11 +1,7 @@
 """The counts of each suite, on an engine that answers as a test tells it."""
 
-from __future__ import annotations
-
 import json
 import zlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +15,7 @@ from lockstep.bench.ruler import ExpectedFigures
 from lockstep.bench.run import Bench, measure
 from lockstep.bench.sample import BenchSample
 from lockstep.bench.suites.coding import load_exercises, solution
-from lockstep.bench.suites.picture import HEIGHT, WIDTH, draw
+from lockstep.bench.suites.picture import draw
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.suites.tools import TASKS, wrong
 from lockstep.bench.suites.vision import read
@@ -28,8 +24,6 @@ from lockstep.onhost.engine.sense_questions import IDENTIFIERS
 
 pytestmark = pytest.mark.slow
 
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
-
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,9 +31,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ruler, "HICCUP_S", 60.0)
 
 
-def measure_suite(
-    suite: str, engine: Engine | None = None, answer: Answer | None = None, **more: Any
-) -> SuiteResult:
+def measure_suite(suite: str, engine=None, answer=None, **more: Any) -> SuiteResult:
     engine = engine or Engine(answer=answer)
     with serving(engine) as url:
         bench = Bench(Client(url, MODEL), ExpectedFigures(MODEL), repeats=2, **more)
@@ -63,55 +55,24 @@ def test_speculation_is_what_the_counters_moved_by() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "engine", "refusal", "notes"),
+    ("name", "engine", "refusal"),
     [
-        ("speculation", Engine(no_metrics=True), "--enable-metrics", ()),
-        (
-            *("vision", Engine(text_only=True), "HTTP 400"),
-            ("HTTP 400; the weight map has 0 vision tensors",),
-        ),
+        ("speculation", Engine(no_metrics=True), "--enable-metrics"),
+        ("vision", Engine(text_only=True), "HTTP 400"),
     ],
 )
-def test_what_an_engine_does_not_offer_is_no_suspicion_and_no_score(
-    name: str, engine: Engine, refusal: str, notes: tuple[str, ...]
-) -> None:
+def test_what_an_engine_does_not_offer_is_no_suspicion_and_no_score(name, engine, refusal):
     suite = measure_suite(name, engine, vision_tensors=0)
     assert (suite.verdict, suite.summary) == ("refused", {})
-    assert refusal in suite.refusal and suite.notes == notes
+    assert refusal in suite.refusal
 
 
 def test_all_streams_of_a_level_are_asked_at_once() -> None:
-    engine = Engine()
-    suite = measure_suite("concurrency", engine, quick=True)
+    suite = measure_suite("concurrency", quick=True)
     assert suite.verdict == "measured", suite.checks
     streams = suite.summary["by_streams"]
     assert list(streams) == ["1", "2", "4", "8"]
     assert streams["8"]["total_tok_s"]["low"] > streams["1"]["total_tok_s"]["high"]
-    assert len(streams["8"]["total_tok_s"]["samples"]) == 2
-
-
-def test_prefill_is_left_out_where_the_context_is_shorter() -> None:
-    suite = measure_suite("prefill")
-    assert suite.verdict == "measured"
-    assert list(suite.summary["by_size"]) == ["1500 tokens", "6000 tokens", "24000 tokens"]
-
-
-def reference(question: dict[str, Any]) -> dict[str, Any]:
-    exercise = next(
-        candidate for candidate in load_exercises() if candidate.instructions in text_of(question)
-    )
-    return {"content": f"Here it is.\n```python\n{exercise.reference}```\n"}
-
-
-def test_references_as_answers_pass_every_exercise() -> None:
-    def answer(question: dict[str, Any]) -> dict[str, Any]:
-        is_exercise = "Complete this Python file" in text_of(question)
-        return reference(question) if is_exercise else hello()
-
-    suite = measure_suite("coding", answer=answer)
-    assert suite.verdict == "measured", suite.checks
-    assert (suite.summary["full_passed"], suite.summary["exercises"]) == (12, 12)
-    assert suite.summary["subtests_passed"] == suite.summary["subtests"] > 90
 
 
 def hello() -> dict[str, Any]:
@@ -119,8 +80,12 @@ def hello() -> dict[str, Any]:
 
 
 def test_one_good_answer_among_bad_ones_is_a_score_and_none_is_a_broken_ruler() -> None:
+    [ring] = [every for every in load_exercises() if "class `Ring(size)`" in every.instructions]
+
     def ring_answer(question: dict[str, Any]) -> dict[str, Any]:
-        return reference(question) if "class `Ring(size)`" in text_of(question) else hello()
+        if "class `Ring(size)`" not in text_of(question):
+            return hello()
+        return {"content": f"Here it is.\n```python\n{ring.reference}```\n"}
 
     suite = measure_suite("coding", answer=ring_answer)
     assert (suite.verdict, suite.summary["full_passed"]) == ("measured", 1)
@@ -135,9 +100,7 @@ def test_one_good_answer_among_bad_ones_is_a_score_and_none_is_a_broken_ruler() 
     assert next(check.detail for check in suite.checks if check.name == "zero").startswith("0 of")
 
 
-def test_without_a_sandbox_no_code_is_run_and_nothing_is_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_sandbox_no_code_is_run_and_nothing_is_sent(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     engine = Engine()
     suite = measure_suite("coding", engine)
@@ -168,31 +131,26 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 FULL = {"book_room": {"hours": 0.5, "guests": []}}
 
 
-def caller(question: dict[str, Any]) -> dict[str, Any]:
+def one_wrong(question: dict[str, Any]) -> dict[str, Any]:
+    """A valid call for each task but one."""
     for sentence, name, arguments in TASKS:
         if sentence in text_of(question):
-            return call(name, {**FULL.get(name, {}), **arguments})
+            wrong_model = {"model": "gpt"} if "Make mistral hot" in sentence else {}
+            return call(name, {**FULL.get(name, {}), **arguments, **wrong_model})
     return hello()
 
 
-def test_ten_valid_calls_are_ten_and_one_that_is_not_valid_is_counted_with_its_reason() -> None:
-    suite = measure_suite("tools", answer=caller)
+def test_valid_calls_are_counted_and_one_that_is_not_has_its_reason() -> None:
+    suite = measure_suite("tools", answer=one_wrong)
     assert suite.verdict == "measured", suite.checks
-    assert (suite.summary["valid"], suite.summary["calls"]) == (10, 10)
+    assert (suite.summary["valid"], suite.summary["calls"]) == (9, 10)
+    assert list(suite.summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
     # Two messages in a row are answered.
     assert suite.summary["two_user_messages"] == {"engine": 200}
 
-    def one_wrong(question: dict[str, Any]) -> dict[str, Any]:
-        if "Make mistral hot" in text_of(question):
-            return call("switch_model", {"model": "gpt", "wait": True})
-        return caller(question)
-
-    summary = measure_suite("tools", answer=one_wrong).summary
-    assert summary["valid"] == 9
-    assert list(summary["why_not"].values()) == ["model is 'gpt', which is not allowed"]
-
 
 GOOD = {"path": "x", "first_line": 1, "last_line": 2}
+BROKEN_CALL = {"tool_calls": [{"function": {"name": "read_file", "arguments": "{"}}]}
 
 
 @pytest.mark.parametrize(
@@ -200,14 +158,11 @@ GOOD = {"path": "x", "first_line": 1, "last_line": 2}
     [
         ({"content": "I would."}, "no tool call but text: 'I would.'"),
         (call("book_room", {}), "calls 'book_room' instead of 'read_file'"),
+        (BROKEN_CALL, "arguments are not JSON: '{'"),
         (call("read_file", {"path": "x", "first_line": 1}), "last_line is missing"),
         (call("read_file", {**GOOD, "first_line": "1"}), "first_line is '1', not of type integer"),
         (call("read_file", {**GOOD, "more": 1}), "more is no argument of this tool"),
         (call("read_file", {**GOOD, "path": "y"}), "path is 'y' instead of 'x'"),
-        (
-            {"tool_calls": [{"function": {"name": "read_file", "arguments": "{"}}]},
-            "arguments are not JSON: '{'",
-        ),
     ],
 )
 def test_why_a_call_is_not_valid(answer: dict[str, Any], why: str) -> None:
@@ -227,7 +182,6 @@ def test_what_was_read_and_what_was_invented() -> None:
     suite = measure_suite("vision", answer=picture_answer, vision_tensors=333)
     assert suite.verdict == "measured", suite.checks
     summary = suite.summary
-    assert (summary["http"], summary["vision_tensors"]) == (200, 333)
     assert (summary["words_read"], summary["words"], summary["shapes_read"]) == (1, 6, 1)
     # The menu bar of article 001.
     assert (summary["invented"], summary["invented_what"]) == (3, "EDIT, FILE, VIEW")
@@ -235,17 +189,12 @@ def test_what_was_read_and_what_was_invented() -> None:
     # Reading without a vision tower is suspect.
     suite = measure_suite("vision", answer=picture_answer, vision_tensors=0)
     assert (suite.verdict, suite.summary) == ("suspect", {})
-
-
-def test_the_picture_is_a_png_that_holds_what_it_says() -> None:
+    # Another picture each time, of which everything can be read.
     picture = draw()
-    assert picture.png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert picture.png[16:24] == WIDTH.to_bytes(4) + HEIGHT.to_bytes(4)
-    assert picture.texts != draw().texts
-    contents = {"texts": picture.texts, "shapes": picture.shapes}
-    score = read(picture, BenchSample("x", text=json.dumps(contents)))
+    assert picture.png.startswith(b"\x89PNG\r\n\x1a\n") and picture.texts != draw().texts
+    contents = json.dumps({"texts": picture.texts, "shapes": picture.shapes})
+    score = read(picture, BenchSample("x", text=contents))
     assert (score["words_read"], score["shapes_read"], score["invented"]) == (6, 2, 0)
-    assert score["missed"] == ""
 
 
 def test_what_thinking_costs() -> None:
@@ -275,7 +224,7 @@ def salad(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def uncalled_answer(question: dict[str, Any]) -> dict[str, Any]:
-    return {"content": "read_temperature"} if question.get("tools") else sound(question)
+    return {"content": "look()"} if question.get("tools") else sound(question)
 
 
 SALAD = "1 to 3, then 'banana'"
@@ -286,16 +235,11 @@ SALAD = "1 to 3, then 'banana'"
     [
         (Engine(answer=sound), 0, "sound", {}),
         (Engine(answer=salad), 1, "nonsense", {"count": SALAD, "count of two at once": SALAD}),
-        (
-            *(Engine(answer=uncalled_answer), 0, "sound"),
-            {"tool": "no call, but text: 'read_temperature'"},
-        ),
+        (Engine(answer=uncalled_answer), 0, "sound", {"tool": "no call, but text: 'look()'"}),
         (Engine(status=400), 2, "untold", {}),
     ],
 )
-def test_sense_has_an_exit_code(
-    tmp_path: Path, engine: Engine, code: int, sense: str, why: dict[str, str]
-) -> None:
+def test_sense_has_an_exit_code(tmp_path, engine, code, sense, why):
     path = tmp_path / "result.json"
     with serving(engine) as url:
         invocation = CliRunner().invoke(main, ["bench", url, "--suite", "sense", "-o", str(path)])

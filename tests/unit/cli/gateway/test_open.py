@@ -1,7 +1,5 @@
 """`lockstep open`: the addresses of a Spark, and a tunnel to those that only it reaches."""
 
-from __future__ import annotations
-
 import contextlib
 import socketserver
 import threading
@@ -31,13 +29,14 @@ def run(folder: Path, *words: str, **more: Any) -> Result:
 
 
 @pytest.fixture
-def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def tunnels(monkeypatch):
     """The requested tunnels; the first Spark's ports are free here, the others' are not."""
     requests: list[Any] = []
 
     @contextlib.contextmanager
     def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool) -> Iterator[Tunnel]:
-        requests.append((where.name, tuple(urls), same_ports))
+        assert same_ports
+        requests.append((where.name, *urls))
         other_urls = tuple(f"http://127.0.0.1:{4000 + n}" for n, _ in enumerate(urls))
         yield Tunnel(where, tuple(urls) if len(requests) == 1 else other_urls)
 
@@ -50,55 +49,40 @@ def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return requests
 
 
+PAGE, CHAT = "http://127.0.0.1:8090", "http://127.0.0.1:8080"
+
+
 def test_loopback_ports_are_brought_here_until_ctrl_c(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines() == [
-        "spark-1",
-        "  page  http://127.0.0.1:8090",
-        "  chat  http://127.0.0.1:8080",
-        "  API   http://127.0.0.1:8090/v1",
-        "  key   none is needed there",
-        "spark-2",
-        "  page  http://127.0.0.1:4000",
-        "  chat  http://127.0.0.1:4001",
-        "  API   http://127.0.0.1:4000/v1",
-        "  key   none is needed there",
-        "Open until Ctrl-C.",
-    ]
-    urls = ("http://127.0.0.1:8090", "http://127.0.0.1:8080")
-    assert tunnels == [("spark-1", urls, True), ("spark-2", urls, True)]
+    first, second = result.output.split("spark-2\n")
+    for words in (f"page  {PAGE}", f"chat  {CHAT}", f"API   {PAGE}/v1", "key   none is needed"):
+        assert f"\n  {words}" in first
+    assert "page  http://127.0.0.1:4000" in second and "chat  http://127.0.0.1:4001" in second
+    assert second.endswith("\nOpen until Ctrl-C.\n")
+    assert tunnels == [("spark-1", PAGE, CHAT), ("spark-2", PAGE, CHAT)]
 
 
 def test_what_others_reach_or_print_opens_nothing(tmp_path: Path, tunnels: list[Any]) -> None:
     result = run(tmp_path, "--print", "--limit", "spark-1")
     assert result.exit_code == 0 and tunnels == []
-    assert result.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
-    last = f"  page and chat only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py` "
-    assert result.output.splitlines()[5] == last + "brings them here"
-    result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "0.0.0.0"})
+    assert f"only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py`" in result.output
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY, webui={"bind": "fd00::1"})
     assert result.exit_code == 0 and tunnels == []
-    assert result.output.splitlines() == [
-        "spark-1",
-        "  page  https://spark-1:8443",
-        "  chat  http://spark-1:8080",
-        "  API   https://spark-1:8443/v1",
-        f"  key   `lockstep key add NAME -i {tmp_path}/sparks.py` makes one for a person, and "
-        "shows it once",
-        "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)",
-    ]
+    for words in (
+        "page  https://spark-1:8443",
+        "chat  http://[fd00::1]:8080",
+        f"key   `lockstep key add NAME -i {tmp_path}/sparks.py` makes one for a person",
+        "trust https://spark-1:8443/root.crt, its own authority",
+    ):
+        assert f"\n  {words}" in result.output
     # The page stays where it is beside a chat that they do not reach.
     result = run(tmp_path, "--limit", "spark-1", **GATEWAY)
-    assert result.output.splitlines()[1:3] == [
-        "  page  https://spark-1:8443",
-        "  chat  http://127.0.0.1:8080",
-    ]
-    assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]
+    assert "\n  page  https://spark-1:8443" in result.output
+    assert tunnels == [("spark-1", CHAT)]
 
 
-def test_a_spark_that_is_not_reached_or_not_deployed_to_keeps_no_other(
-    tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_that_is_not_reached_keeps_no_other(tmp_path, tunnels, monkeypatch):
     through = module.tunnel
 
     def tunnel(where: Login, *arguments: Any, **more: Any) -> Any:
@@ -111,20 +95,18 @@ def test_a_spark_that_is_not_reached_or_not_deployed_to_keeps_no_other(
     assert result.exit_code == 2
     assert result.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
     assert result.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in result.stdout
-    faults = {"spark-1": NOT_DEPLOYED, "spark-2": ""}
-    monkeypatch.setattr(module, "tunnel", through)
+
+
+def test_a_spark_of_which_nothing_answers_is_named_with_its_reason(tmp_path, tunnels, monkeypatch):
+    answers = {"spark-1": HostAnswer(0, fault=NOT_DEPLOYED), "spark-2": HostAnswer(0)}
     monkeypatch.setattr(module, "_answers", lambda _: False)
-    monkeypatch.setattr(
-        module, "ask", lambda where, *_, **__: HostAnswer(0, fault=faults[where.name])
-    )
+    monkeypatch.setattr(module, "ask", lambda where, *_, **__: answers[where.name])
     result = run(tmp_path)
     assert result.exit_code == 2
     assert result.stderr == "spark-1: not deployed yet → lockstep deploy\n"
-    lines = result.stdout.splitlines()
-    assert lines[0] == "spark-2" and lines[-1] == "Open until Ctrl-C."
-    # It has been deployed to: its servers may still be starting.
-    assert lines[-2].startswith("  no answer from page and chat now; `lockstep status")
-    assert "Open until" not in run(tmp_path, "--limit", "spark-1").output
+    # The other has been deployed to: its servers may still be starting.
+    assert result.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in result.stdout
+    assert "\n  no answer from page and chat now; `lockstep status" in result.stdout
 
 
 def test_only_an_answer_counts_as_one() -> None:

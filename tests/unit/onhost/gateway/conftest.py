@@ -1,13 +1,11 @@
 """Hosts with a gateway: one on which it switches, and one before engines of a test's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from a_switching_spark import SwitchingSpark
-from gateway_process import BOUNDED, Spark, running
+from gateway_process import BOUNDED, running
 
 
 @pytest.fixture
@@ -18,9 +16,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Switching
 
 
 @pytest.fixture(scope="module")
-def gateway(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Spark]:
+def gateway(request, tmp_path_factory):
     """The gateway as a process, for all tests of a file and with its SETTINGS."""
     settings = getattr(request.module, "SETTINGS", BOUNDED)
     with running(tmp_path_factory.mktemp("gateway"), **settings) as gateway_host:

@@ -1,27 +1,11 @@
 """The gateway on the wire: which model answers, what is read, refused and counted."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 
+import gateway_process
 import pytest
-from gateway_process import (
-    CHAT,
-    OK,
-    OPERATE,
-    STREAM,
-    TWO,
-    USE,
-    Limits,
-    Spark,
-    ask,
-    begin,
-    error,
-    hot,
-    running,
-    send,
-)
+from gateway_process import CHAT, OK, OPERATE, STREAM, TWO, USE, Spark, ask, begin, error, hot, send
 from lab_servers import until
 from raw_engine import chunk, reply
 
@@ -44,10 +28,8 @@ def test_the_list_has_every_model_and_alias_and_what_is_hot(spark):
     models = {model["id"]: model for model in json.loads(body)["data"]}
     assert list(models) == ["qwen", "coder", "mistral", "vectors", "auto"]
     assert all(m["object"] == "model" and m["owned_by"] == "lockstep" for m in models.values())
-    assert models["coder"]["lockstep"] == {
-        **{"state": "hot", "hot": True, "kind": "chat", "context": 32768},
-        **{"alias_of": "qwen", "host": "spark1"},
-    }
+    state = {"state": "hot", "hot": True, "kind": "chat", "context": 32768}
+    assert models["coder"]["lockstep"] == {**state, "alias_of": "qwen", "host": "spark1"}
     assert models["coder"]["max_model_len"] == 32768
     assert models["mistral"]["lockstep"]["state"] == "cold"
     assert models["vectors"]["lockstep"]["kind"] == "embedding"
@@ -75,17 +57,14 @@ def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(spark, name
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        *((path, b"") for path in (f"{CHAT}/", "/v1//chat/completions//", "/chat/completions")),
-        *((path, b"") for path in ("/v1/v1/chat/completions", "/v1/chat%2Fcompletions")),
-        (CHAT, b"\xef\xbb\xbf"),
-    ],
+    "path",
+    [f"{CHAT}/", "/v1//chat/completions//", "/chat/completions", "/v1/v1/chat%2Fcompletions"],
 )
-def test_what_engines_and_base_urls_make_of_a_path_is_understood(spark, path, body):
-    request = send(spark, body + b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}', path)[2]
+def test_what_engines_and_base_urls_make_of_a_path_is_understood(spark, path):
+    body = b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}'
+    request = send(spark, b"\xef\xbb\xbf" + body, path)[2]
     assert request.line == f"POST {CHAT} HTTP/1.1"
-    assert request.body == b'{"model":"Qwen/Q", "n":"1", "logit_bias":[[5,-100]]}'
+    assert request.body == body.replace(b"qwen", b"Qwen/Q")
 
 
 def test_a_form_goes_to_the_model_that_it_names(spark):
@@ -104,7 +83,6 @@ def test_a_form_goes_to_the_model_that_it_names(spark):
         (b'{"detail":"Not Found"}', True),
         (b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}', True),
         (b'{"error":{"message":"Response with id \'r\' not found.","code":404}}', False),
-        (b'{"detail":["x"]}', False),
     ],
 )
 def test_what_the_hot_engine_does_not_serve_is_said(spark, answer, is_unserved):
@@ -124,14 +102,8 @@ def test_shapes_are_evened_out_where_the_recipe_says_so(spark):
     assert json.loads(request.body)["messages"] == [{"role": "user", "content": "a\n\nb"}]
     wire.send(OK)
     assert client.getresponse().getheader("x-lockstep-evened") == "same_role"
-    items = [{"type": "message", **message} for message in TWO]
-    for path, key, talk in (("/v1/responses", "input", items), ("/v1/messages", "messages", TWO)):
-        body = {"model": "mistral", "tools": [], key: talk}
-        sent_body = json.loads(send(spark, body, path, to="mistral")[2].body)
-        assert len(sent_body[key]) == 1 and "tools" not in sent_body
     metrics = ask(spark, "GET", "/metrics")[1]
-    for shape in (b'"empty_tools"} 2', b'"same_role"} 3'):
-        assert b'lockstep_gateway_evened_total{model="mistral",shape=' + shape in metrics
+    assert b'lockstep_gateway_evened_total{model="mistral",shape="same_role"} 1' in metrics
 
 
 # What Java's HttpClient sends first over plain HTTP.
@@ -217,25 +189,27 @@ def test_what_is_known_to_end_an_engine_is_refused(spark, options):
     spark.nobody_asked()
 
 
+ENDS = '"n":5000000}'
+
+
 @pytest.mark.parametrize(
-    ("path", "body", "headers", "status"),
+    ("status", "path", "body", "headers"),
     [
-        (CHAT, b"{%s}", {}, 400),
+        (400, CHAT, f"{{{ENDS}", {}),
         # vLLM and SGLang read each of these as the first one.
-        (CHAT, b"{%s}", {"Content-Encoding": "identity"}, 400),
-        (f"{CHAT}%0A", b"{%s}", {}, 404),
-        (CHAT, "{%s}", {}, 400),
-        (CHAT, b'{"x":"\xed\xa0\x80",%s}', {}, 400),
-        (CHAT, b'{"x":"%b",%%s}' % (b"," * json_value_replacement.VALUES), {}, 400),
-        (CHAT, b'{"x":%b,%%s}' % (b"[" * 2000 + b"]" * 2000), {}, 400),
+        (400, CHAT, f"{{{ENDS}", {"Content-Encoding": "identity"}),
+        (404, f"{CHAT}%0A", f"{{{ENDS}", {}),
+        (400, CHAT, f"{{{ENDS}".encode("utf-16"), {}),
+        (400, CHAT, b'{"x":"\xed\xa0\x80",' + ENDS.encode(), {}),
+        (400, CHAT, f'{{"x":"{"," * json_value_replacement.VALUES}",{ENDS}', {}),
+        (400, CHAT, f'{{"x":{"[" * 2000 + "]" * 2000},{ENDS}', {}),
     ],
+    ids=range(7),
 )
-def test_it_is_refused_at_a_models_own_port_too(spark, path, body, headers, status):
+def test_it_is_refused_at_a_models_own_port_too(spark, status, path, body, headers):
     hot(spark, "mistral")
-    ends = b'"n":5000000'
-    sent_body = body % ends if isinstance(body, bytes) else (body % ends.decode()).encode("utf-16")
-    answer, _ = ask(spark, "POST", path, sent_body, headers, listener="model")
-    assert answer.status == status
+    data = body.encode() if isinstance(body, str) else body
+    assert ask(spark, "POST", path, data, headers, listener="model")[0].status == status
     spark.nobody_asked("mistral")
 
 
@@ -252,33 +226,26 @@ OFFER = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version
 
 
 @pytest.mark.parametrize(
-    ("request_parts", "status", "words"),
+    ("status", "words", "parts"),
     [
-        (("POST", CHAT, b""), 400, "no JSON object"),
-        (("POST", CHAT, b"{}"), 400, "model: Field required"),
-        (("POST", CHAT, b'{"model":""}'), 400, "model:"),
-        (("POST", CHAT, b'{"model":"' + b"x" * 300 + b'"}'), 400, "model:"),
-        (
-            ("POST", CHAT, b'{"model":"nobody"}'),
-            404,
-            "no model 'nobody' here; models: qwen, coder,",
-        ),
-        (("POST", CHAT, b'{"model":"qwen","n":"many"}'), 400, "n:"),
-        (("POST", CHAT, b'{"x":"' + b"x" * 2**20 + b'"}'), 413, "larger than 1 MiB"),
-        (("POST", CHAT, b"\x1f", {"Content-Encoding": "gzip"}), 415, "compressed"),
-        (("GET", "/nope"), 404, "no such path"),
-        (("POST", "/invocations"), 404, "no such path"),
-        (("POST", "/v1/../pause"), 404, "no such path"),
-        (("GET", CHAT), 405, f"{CHAT} does not take GET"),
-        (("DELETE", "/v1/models"), 405, "/v1/models does not take DELETE"),
-        (("GET", "/v1/responses", None, OFFER), 405, "does not take GET"),
+        (400, "no JSON object", ("POST", CHAT, b"")),
+        (400, "model: Field required", ("POST", CHAT, b"{}")),
+        (400, "model:", ("POST", CHAT, b'{"model":""}')),
+        (400, "model:", ("POST", CHAT, b'{"model":"' + b"x" * 300 + b'"}')),
+        (404, "'nobody' here; models: qwen, coder,", ("POST", CHAT, b'{"model":"nobody"}')),
+        (400, "n:", ("POST", CHAT, b'{"model":"qwen","n":"many"}')),
+        (413, "larger than 1 MiB", ("POST", CHAT, b'{"x":"' + b"x" * 2**20 + b'"}')),
+        (415, "compressed", ("POST", CHAT, b"\x1f", {"Content-Encoding": "gzip"})),
+        (404, "no such path", ("GET", "/nope")),
+        (404, "no such path", ("POST", "/invocations")),
+        (404, "no such path", ("POST", "/v1/../pause")),
+        (405, f"{CHAT} does not take GET", ("GET", CHAT)),
+        (405, "does not take GET", ("GET", "/v1/responses", None, OFFER)),
     ],
-    ids=range(14),
+    ids=range(13),
 )
-def test_what_cannot_be_read_is_refused_and_other_paths_are_closed(
-    spark, request_parts, status, words
-):
-    answer, body = ask(spark, *request_parts)
+def test_what_is_unreadable_is_refused_and_other_paths_are_closed(spark, status, words, parts):
+    answer, body = ask(spark, *parts)
     assert (answer.status, error(body)["code"]) == (status, status)
     assert words in error(body)["message"]
     spark.nobody_asked()
@@ -334,7 +301,7 @@ def test_a_watcher_has_a_place_as_long_as_it_watches(spark):
 
 def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path):
     body = json.dumps({"model": "qwen", "x": "x" * 2**19}).encode()
-    with running(tmp_path, limits=Limits(body_mib=1)) as spark:
+    with gateway_process.running(tmp_path, limits=gateway_process.Limits(body_mib=1)) as spark:
         clients = [spark.client() for _ in range(15)]
         wires = []
         for client in clients:
@@ -350,7 +317,7 @@ def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path):
 
 
 def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path):
-    with running(tmp_path) as spark:
+    with gateway_process.running(tmp_path) as spark:
         usage = b'"usage":{"prompt_tokens":7,"completion_tokens":40,"total_tokens":47}'
         client, wire, _ = send(spark, b'{"model":"qwen"}', headers=USE)
         whole = b'{"choices":[%s],%s}' % (b"1," * 5000 + b"1", usage)
@@ -361,8 +328,9 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path):
         wire.send(STREAM + events + b"0\r\n\r\n")
         client.getresponse().read()
         ask(spark, "POST", CHAT, {"model": "qwen", "n": 500}, USE)
-        ask(spark, "GET", "/v1/models", listener="open")
-        samples = ask(spark, "GET", "/metrics")[1].decode().splitlines()
+        ask(spark, "GET", "/v1/models", headers={"x-api-key": "lk-unknown"}, listener="open")
+        metrics = ask(spark, "GET", "/metrics")[1].decode()
+        assert gateway_process.KEYS["use"] not in metrics and "lk-unknown" not in metrics
         assert {
             'requests_total{model="qwen",person="anna"} 2.0',
             'tokens_total{kind="prompt",model="qwen",person="anna"} 14.0',
@@ -371,7 +339,7 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path):
             'refusals_total{person="-",reason="key"} 1.0',
             'first_byte_seconds_count{model="qwen"} 2.0',
             'running{model="qwen"} 0.0',
-        } <= {sample.removeprefix("lockstep_gateway_") for sample in samples}
+        } <= {sample.removeprefix("lockstep_gateway_") for sample in metrics.splitlines()}
         spark.stop()
         usage = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
         assert (usage["requests"], usage["prompt_tokens"], usage["refusals"]) == (2, 14, 1)

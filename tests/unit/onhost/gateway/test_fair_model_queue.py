@@ -1,7 +1,5 @@
 """The order of waiting requests, whatever comes and whatever fails."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,7 +12,6 @@ from lockstep.onhost.gateway.fair_model_queue import (
     FairQueue,
     QueuedRequest,
     QueueView,
-    TurnRefusal,
 )
 from lockstep.onhost.gateway.model_names import AUTO
 
@@ -33,8 +30,6 @@ class House:
     now: float = 1000.0
     moving: str = ""
     busy_models: dict[str, str] = field(default_factory=dict)
-    #: Requests of clients of the engine's own port.
-    own: int = 0
     turns: FairQueue = field(default_factory=lambda: FairQueue(LEAST_S, BOUND))
     every: list[QueuedRequest] = field(default_factory=list)
     outcomes: list[QueuedRequest] = field(default_factory=list)
@@ -51,16 +46,12 @@ class House:
         self.turns.admit_or_queue(waiter, self.host_view(), self.now)
         return waiter
 
-    def leaves(self, *waiters: QueuedRequest) -> None:
-        for waiter in waiters:
-            self.turns.end_request(waiter)
-
     def look(self, seconds: float = 0.0) -> None:
         """Do one step, as the gateway does twice a second."""
         self.now += seconds
         self.turns.settle_waiting_requests(self.host_view(), self.now)
         waiter = self.turns.next_request_to_switch_for(self.host_view())
-        if waiter and not self.own:
+        if waiter:
             assert not self.running(), "a switch begins while a request runs"
             self.turns.begin_switch(waiter.model)
             self.started_models.append(waiter.model)
@@ -88,15 +79,16 @@ class House:
         """The state of each request, in the order of their coming."""
         return [waiter.state for waiter in self.every]
 
-    def play(self, steps: str) -> House:
+    def play(self, steps: str):
         """Play steps: the name of a model is a request for it; others may have a value."""
         for step in steps.split():
             action, _, value = step.partition(":")
             match action:
                 case "leaves":
                     # Whoever has an outcome already has left.
-                    waiters = self.every[int(value) : int(value) + 1]
-                    self.leaves(*(w for w in waiters if w.state in ("waits", "served")))
+                    for waiter in self.every[int(value) : int(value) + 1]:
+                        if waiter.state in ("waits", "served"):
+                            self.turns.end_request(waiter)
                 case "looks":
                     self.look(float(value or 0))
                 case "ends" if self.switching:
@@ -104,8 +96,6 @@ class House:
                     self.ends(int(code or 0), hot or None)
                 case "hot" if not self.switching:
                     self.hot, self.since = value or None, self.now
-                case "own":
-                    self.own = int(value)
                 case "moving":
                     self.moving = "ben is switching" if int(value) else ""
                 case "ends" | "hot":
@@ -117,7 +107,6 @@ class House:
 
 
 def words(waiter: QueuedRequest) -> str:
-    assert isinstance(waiter.refusal, TurnRefusal)
     assert waiter.state == "refused"
     return waiter.refusal.words
 
@@ -174,21 +163,10 @@ def test_requests_pass_and_models_are_switched_to_in_a_fair_order(steps, states,
     assert (house.states, house.started_models) == (states.split(), started_models.split())
 
 
-@pytest.mark.parametrize(
-    ("steps", "reason", "retry_after_s"),
-    [
-        ("mistral " * BOUND + "tiny", f"{BOUND} requests wait for a switch already", 30),
-        ("hot: mistral auto looks ends:4 looks", "no model is hot", 30),
-        (
-            "mistral looks ends:0:qwen looks:10",
-            "the switch to mistral has ended, but it is not hot: its last words",
-            60,
-        ),
-    ],
-)
-def test_a_refusal_says_its_reason_and_when_to_retry(steps, reason, retry_after_s):
-    waiter = House().play(steps).every[-1]
-    assert (words(waiter), waiter.refusal.retry_after_s) == (reason, retry_after_s)
+def test_a_queue_that_is_full_refuses_and_says_when_to_retry():
+    waiter = House().play("mistral " * BOUND + "tiny").every[-1]
+    reason = f"{BOUND} requests wait for a switch already"
+    assert (words(waiter), waiter.refusal.retry_after_s) == (reason, 30)
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 77])
@@ -214,7 +192,7 @@ def test_a_model_that_no_request_may_make_hot_is_refused_and_others_are_switched
 
 
 EVENTS = st.one_of(
-    st.sampled_from((*NAMES, AUTO, "own:0", "own:1", "moving:0", "moving:1", "hot:", "hot:spare")),
+    st.sampled_from((*NAMES, AUTO, "moving:0", "moving:1", "hot:", "hot:spare")),
     st.integers(0, 30).map("leaves:{}".format),
     st.floats(0, 200).map("looks:{}".format),
     st.sampled_from([f"ends:{code}" for code in (0, 0, 0, 1, 3, 4, 75, "141:qwen")]),
@@ -224,15 +202,13 @@ EVENTS = st.one_of(
 
 @given(st.lists(EVENTS, max_size=60), st.sampled_from((0.0, 10.0, LEAST_S)), st.integers(0, 4))
 @settings(max_examples=150)
-def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(
-    events, least, longest_queue
-):
-    house = House(turns=FairQueue(least, longest_queue))
+def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(events, least, longest):
+    house = House(turns=FairQueue(least, longest))
     for event in events:
         # `look` itself asserts that no request runs when a switch begins.
         house.play(event)
         waiting = house.states.count("waits")
-        assert waiting <= longest_queue
+        assert waiting <= longest
         assert sum(house.turns.waiting_by_model.values()) == waiting
         for waiter in house.every:
             outcomes = house.outcomes.count(waiter)
@@ -241,9 +217,10 @@ def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(
             )
         assert not (house.switching and house.running()), "it runs at what is being stopped"
     # No starvation: from here on requests end, switches go well, and everybody has an outcome.
-    house.play("moving:0 own:0")
-    for _ in range(4 * (longest_queue + 3)):
-        house.leaves(*house.running())
+    house.play("moving:0")
+    for _ in range(4 * (longest + 3)):
+        for waiter in house.running():
+            house.turns.end_request(waiter)
         house.play(f"looks:{least + SETTLES_S} ends")
     house.look()
     for waiter in house.every:

@@ -1,10 +1,9 @@
 """A model that nobody asks is let go, and one that somebody asks stays."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from a_switching_spark import SwitchingSpark
@@ -53,17 +52,13 @@ def test_time_passes_while_nobody_asks(looks, idle_s):
     assert times[-1] == idle_s
 
 
-def idle_seconds_pass(
-    spark: SwitchingSpark, *steps: tuple[float, Callable[[], object]]
-) -> list[str]:
-    """Look once, and once more after each step's seconds and its deed; returns what is hot."""
+def idle_seconds_pass(spark: SwitchingSpark, *steps: tuple[float, Callable[[], object]]) -> None:
+    """Look once, and once more after each step's seconds and its deed."""
     now, spark.engine.metrics = 1000.0, PAGE.format(1)
     host = config.load_host(spark.paths.models)
-    hot = HotModel(host, spark.paths)
-    swaps = SwitchQueue(
-        *(hot, host, GatewayConfiguration("spark1", ()), spark.paths),
-        switch=lambda model, person: switch_client.request_switch(model, person, spark.socket),
-    )
+    hot, gateway = HotModel(host, spark.paths), GatewayConfiguration("spark1", ())
+    switch = partial(switch_client.request_switch, path=spark.socket)
+    swaps = SwitchQueue(hot, host, gateway, spark.paths, switch=switch)
     idle_stop = IdleStop(hot, host, swaps, 60.0, spark.paths, lambda: now)
 
     async def look() -> None:
@@ -75,7 +70,6 @@ def idle_seconds_pass(
             await idle_stop.stop_idle_model()
 
     asyncio.run(look())
-    return spark.hot
 
 
 def test_a_model_without_requests_is_let_go_by_an_ordinary_switch(spark, capsys):
@@ -95,9 +89,11 @@ def test_the_watchs_own_token_is_told_apart(spark, asked_at, hot):
         watch_findings.save(spark.paths, watch_findings.WedgeRecord(asked_at=asked_at))
         spark.engine.metrics = PAGE.format(2)
 
-    assert idle_seconds_pass(spark, (59, watch), (30, lambda: None)) == hot
+    idle_seconds_pass(spark, (59, watch), (30, lambda: None))
+    assert spark.hot == hot
 
 
 def test_a_rank_that_answers_nobody_is_left_to_its_first_member(spark):
     spark.tell("mistral", engine_url=None, url="")
-    assert idle_seconds_pass(spark, (100, lambda: None), (100, lambda: None)) == ["mistral"]
+    idle_seconds_pass(spark, (100, lambda: None), (100, lambda: None))
+    assert spark.hot == ["mistral"]

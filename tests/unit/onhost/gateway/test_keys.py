@@ -1,10 +1,7 @@
 """Keys of persons: who a request comes from, and how a change of the file is seen."""
 
-from __future__ import annotations
-
 import datetime
 import json
-import os
 import re
 from pathlib import Path
 
@@ -84,13 +81,11 @@ def test_a_change_is_in_force_with_the_next_request(path):
     [
         '{"keys": [',
         "[]",
-        '{"keys": {"anna": 1}}',
         "\udcff",
         [entry() | {"sha256": KEY}],
         [entry(), entry("ben", OTHER, role="root")],
         # The key of a later version.
         [entry(models=["qwen"])],
-        [entry(until="soon")],
         [entry() | {"since": "2026-11-01"}],
         [entry(), entry(key=None)],
         # Names of nobody, and of the host.
@@ -127,11 +122,11 @@ def test_a_folder_that_is_closed_refuses_everybody(path, capsys, monkeypatch):
     known_keys = keys.Keys(path, lambda: NOW)
     assert known_keys.person_of(BEARER)
 
-    def deny_access(*_: object, **__: object) -> os.stat_result:
+    def deny_access(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "stat", deny_access)
-    monkeypatch.setattr(Path, "read_text", deny_access)
+    for method in ("stat", "read_text"):
+        monkeypatch.setattr(Path, method, deny_access)
     assert [known_keys.person_of(BEARER) for _ in range(2)] == [None] * 2
     assert capsys.readouterr().err.count("Permission denied") == 1
 

@@ -1,19 +1,17 @@
 """Entries on one host: taken over, shown, told in the journal."""
 
-from __future__ import annotations
-
 import grp
 import io
 import json
 import os
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import keys, keys_program, usage_totals
+from lockstep.onhost.gateway import keys, keys_program
 
 ANNA = {
     "person": "anna",
@@ -27,47 +25,38 @@ BEN = {**ANNA, "person": "ben", "sha256": keys.key_digest(b"ben's"), "role": "op
 BEN |= {"until": "2026-12-31"}
 
 
-class AHost:
-    """A folder for one host's files, and the lines in its journal."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path = folder / "gateway/keys.json"
-        self.totals = folder / "usage.json"
-        self.journal: list[str] = []
-        self._monkeypatch = monkeypatch
-        monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
-        monkeypatch.setattr("syslog.syslog", lambda _, line: self.journal.append(line))
-        monkeypatch.setenv("SUDO_USER", "spark")
-
-    def take(self, *entries: object, text: str | None = None) -> int:
-        """Run the program with entries, or a text, on standard input; returns its exit code."""
-        text = json.dumps({"keys": entries}) if text is None else text
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        return keys_program.main(["take"], self.path, self.totals)
-
-    @property
-    def entries(self) -> Any:
-        """The entries of keys.json."""
-        return json.loads(self.path.read_text())["keys"]
-
-
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AHost:
-    return AHost(tmp_path, monkeypatch)
+def host(tmp_path, monkeypatch):
+    """One host's keys.json, the lines in its journal, and the program with entries or a text."""
+    path, journal = tmp_path / "gateway/keys.json", []
+    monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
+    monkeypatch.setattr("syslog.syslog", lambda _, line: journal.append(line))
+    monkeypatch.setenv("SUDO_USER", "spark")
+
+    def take(*entries: object, text: str | None = None) -> int:
+        text = json.dumps({"keys": entries}) if text is None else text
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return keys_program.main(["take"], path, tmp_path / "usage.json")
+
+    return SimpleNamespace(path=path, journal=journal, take=take)
+
+
+def entries(host: Any) -> list[Any]:
+    return json.loads(host.path.read_text())["keys"]
 
 
 def test_the_later_change_of_a_person_stands_in_a_file_for_root_and_the_gateway_only(host):
     assert host.take(ANNA, BEN) == 0
-    assert host.entries == [ANNA, BEN]
+    assert entries(host) == [ANNA, BEN]
     assert host.path.stat().st_mode & 0o777 == 0o640
     assert host.path.parent.stat().st_mode & 0o777 == 0o750
     host.take(REVOKED)
-    assert host.entries == [REVOKED, BEN]
+    assert entries(host) == [REVOKED, BEN]
     host.take(ANNA)
-    assert host.entries == [REVOKED, BEN], "a key that was revoked at the same time came back"
+    assert entries(host) == [REVOKED, BEN], "a key that was revoked at the same time came back"
     later = {**ANNA, "since": "2026-11-01T00:00:01Z"}
     host.take(later)
-    assert host.entries == [later, BEN]
+    assert entries(host) == [later, BEN]
     assert host.journal == [
         "spark: key of anna: added, use",
         "spark: key of ben: added, operate, until 2026-12-31",
@@ -82,20 +71,6 @@ def test_what_is_here_already_is_not_written(host):
     host.take(ANNA)
     assert host.path.stat().st_ino == earlier_inode
     assert len(host.journal) == 1
-
-
-def test_it_says_what_stands_and_what_was_asked(host, capsys):
-    usage_counts = usage_totals.Usage(host.totals)
-    usage_counts.add_usage("anna", requests=2, refusals=1)
-    usage_counts.write_changed_totals()
-    assert keys_program.main(["list"], host.path, host.totals) == 0
-    assert json.loads(capsys.readouterr().out)["keys"] == []
-    host.take(BEN, ANNA)
-    document = json.loads(capsys.readouterr().out)
-    assert document["keys"] == [ANNA, BEN]
-    assert (document["usage"]["anna"]["requests"], document["usage"]["anna"]["refusals"]) == (2, 1)
-    keys_program.main(["list"], host.path, host.totals)
-    assert json.loads(capsys.readouterr().out) == document
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Other gateways: their models, and who is silent. Between processes: test_two_gateways.py."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any
@@ -26,15 +24,11 @@ def model(name: str, state: str = "hot", host: str = "spark2") -> dict[str, Any]
     return {"id": name, "lockstep": {"state": state, "hot": state == "hot", "host": host}}
 
 
-#: Lists of the gateways of spark1's peers; an exception refuses, None is silence.
-Answers = dict[str, list[dict[str, Any]] | Exception | None]
-
-
 @pytest.fixture
 def peers_of(monkeypatch):
-    """Makes the peers of spark1 out of their answers."""
+    """Makes the peers of spark1 out of their lists; an exception refuses, None is silence."""
 
-    def make(answers: Answers, requests: list[Any] | None = None) -> Peers:
+    def make(answers: dict[str, Any], requests: list[Any] | None = None) -> Peers:
         async def fetch(_: object, request: Any) -> dict[str, Any]:
             if requests is not None:
                 requests.append(request)
@@ -57,20 +51,6 @@ async def serving(peers: Peers, name: str, **more: bool) -> list[str]:
 
 
 @in_event_loop
-async def test_the_models_of_others_are_listed_once_with_their_host(peers_of):
-    peers = peers_of(
-        {"spark2": [model("qwen"), model("mistral", "cold"), model("only-there", "cold")]}
-    )
-    own = [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
-    states = {entry["id"]: entry["lockstep"] for entry in await peers.models_with_peers(own)}
-    peer_state = {"host": "spark2", "state": "hot", "hot": True}
-    assert states["qwen"] == own[0]["lockstep"] | {"peers": [peer_state]}
-    assert states["mistral"]["hot"] and not states["mistral"]["peers"][0]["hot"]
-    assert states["only-there"] == {"state": "cold", "hot": False, "host": "spark2"}
-    assert own == [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
-
-
-@in_event_loop
 async def test_of_others_with_one_model_the_hot_one_is_the_entry(peers_of):
     alias = model("auto")
     alias["lockstep"]["alias_of"] = "qwen"
@@ -86,29 +66,25 @@ async def test_of_others_with_one_model_the_hot_one_is_the_entry(peers_of):
 
 
 @in_event_loop
-async def test_they_are_asked_seldom_and_after_a_failed_request_none_is_sent_there(
-    peers_of, monkeypatch
-):
+async def test_they_are_asked_seldom_and_after_a_failed_request_not_at_all(peers_of, monkeypatch):
     monkeypatch.setattr(peer_gateways, "FRESH_S", 3600.0)
     requests = []
     peers = peers_of({"spark2": [model("qwen")], "spark3": [model("qwen")]}, requests)
     for _ in range(5):
         first, second = await peers.gateways_serving("qwen")
-    assert [str(request.url) for request in requests] == [
-        f"https://spark{n}:8090/v1/models" for n in (2, 3)
-    ]
+    urls = [str(request.url) for request in requests]
+    assert urls == [f"https://spark{n}:8090/v1/models" for n in (2, 3)]
     assert requests[0].headers[PEER_PERSON] == "spark1"
     peers.mark_failed(first)
     assert await peers.gateways_serving("qwen") == [second]
 
 
-@pytest.mark.parametrize(
-    "answer", [None, ValueError("it answers 500"), [{"id": "qwen", "lockstep": {"host": "spark2"}}]]
-)
+NO_MODEL = [{"id": "qwen", "lockstep": {"host": "spark2"}}]
+
+
+@pytest.mark.parametrize("answer", [None, ValueError("it answers 500"), NO_MODEL])
 @in_event_loop
-async def test_one_that_gives_no_answer_holds_nothing_and_is_named(
-    peers_of, answer, capfd, monkeypatch
-):
+async def test_one_without_an_answer_holds_nothing_up(peers_of, answer, capfd, monkeypatch):
     monkeypatch.setattr(peer_gateways, "FRESH_S", 0.0)
     monkeypatch.setattr(peer_gateways, "OLD_S", 0.0)
     lists = {"spark2": [model("qwen")], "spark3": [model("qwen")]}

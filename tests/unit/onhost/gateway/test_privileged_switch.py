@@ -1,7 +1,5 @@
 """The program that switches for the gateway: its callers, its input, and its messages."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -33,17 +31,13 @@ def request_switch(spark: SwitchingSpark, model: str) -> list[dict]:
 
 
 def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
-    journal = [
-        "lockstep gate: 100.0 of 119.6 GiB available, 60.0 GiB needed",
-        "lockstep load: loading the engine's program",
-        "lockstep answer: answered with 16 tokens in 0.3 s (57.0 tok/s)",
-    ]
+    answered = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
+    journal = ["lockstep load: loading the engine's program", f"lockstep answer: {answered}"]
     spark.systemd.unit(UNITS["qwen"], journal=journal, on_start=["sleep", "0.3"])
     *messages, end = request_switch(spark, "qwen")
     assert spark.hot == ["qwen"]
     assert end["code"] == 0
-    words = "qwen is hot, started in 0 s, answered with 16 tokens in 0.3 s (57.0 tok/s)"
-    assert timeless(end["said"]) == words
+    assert timeless(end["said"]) == f"qwen is hot, started in 0 s, {answered}"
     phases = list(dict.fromkeys(message["phase"] for message in messages))
     assert phases == ["stop", "gate", "load", "test_question", "done"]
     assert messages[0] == {"phase": "stop", "line": "stopping mistral", "kind": "stop"}
@@ -51,20 +45,6 @@ def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
     (call,) = [call for call in spark.systemd.calls if call.startswith("systemd-run ")]
     assert "--unit=lockstep-switch.service" in call
     assert call.endswith("--worker qwen anna, by the gateway")
-
-
-def test_a_model_that_fails_is_told_with_the_engines_own_reason(spark):
-    spark.tell("qwen", fallback=None)
-    reason = "torch.AcceleratorError: out of memory"
-    spark.systemd.unit(UNITS["qwen"], start_ok=False, journal=[reason])
-    *messages, end = request_switch(spark, "qwen")
-    assert (spark.hot, end["code"]) == (["mistral"], 1)
-    assert timeless(end["said"]) == (
-        f"qwen FAILED after 0 s: exit-code, exit status 3; {reason}; the switch to qwen FAILED; "
-        "mistral is hot again"
-    )
-    phases = [message["phase"] for message in messages]
-    assert phases.index("failed") < len(phases) - 1 - phases[::-1].index("gate")
 
 
 def test_while_somebody_switches_their_name_comes_back(spark):

@@ -1,7 +1,5 @@
 """Access to the listener on loopback, and to the one for other machines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,12 +82,10 @@ def test_a_header_that_is_judged_may_be_there_once(tmp_path, kind, twice):
         ("403", {"Host": "127.0.0.1.rebound.example:8090"}),
         ("403", {"Host": "localhost@rebound.example"}),
         ("403", {"Host": ""}),
-        ("403", {"Origin": "https://rebound.example"}),
         ("403", {"Origin": "null"}),
         ("403", {"Sec-Fetch-Site": "cross-site"}),
         ("401", {"X-Forwarded-For": "10.0.0.9"}),
         ("401", {"Forwarded": "for=10.0.0.9"}),
-        ("401", {"X-Forwarded-Host": "a"}),
         ("401", {"X-Real-IP": "10.0.0.9"}),
         ("401", {"Via": "1.1 proxy"}),
     ],
@@ -111,14 +107,11 @@ BEARER = (b"authorization", f"Bearer {HOST_KEY}".encode())
     [
         ("POST", b"/v1/chat/completions", BEARER, "host-key"),
         ("POST", b"/v1/messages", (b"x-api-key", HOST_KEY.encode()), "host-key"),
-        ("POST", b"/v1/messages", (b"x-api-key", KEY.encode()), "anna"),
-        ("GET", b"/metrics", BEARER, "host-key"),
         ("GET", b"/health", (b"accept", b"*/*"), "local"),
         ("POST", b"/health", (b"accept", b"*/*"), "401"),
         ("GET", b"/health", (b"content-length", b"9"), "401"),
         ("GET", b"/health", (b"transfer-encoding", b"chunked"), "401"),
         ("GET", b"/v1/models", (b"accept", b"*/*"), "401"),
-        ("OPTIONS", b"/v1/models", (b"accept", b"*/*"), "401"),
         ("GET", b"/health/../v1/models", (b"accept", b"*/*"), "401"),
         ("GET", b"/v1/models", (b"authorization", f"Bearer {HOST_KEY}x".encode()), "401"),
         # What an engine has for whoever runs it is not for clients.
@@ -139,13 +132,12 @@ def test_who_passes_at_a_models_own_port_that_is_open(tmp_path, method, path, he
         ("local", {"host": "spark-1:30001", "origin": "http://spark-1:30001"}),
         # A proxy that somebody put before the port, and a client with the engine's own key.
         ("local", {"host": "localhost", "x-forwarded-for": "10.0.0.9", "x-api-key": HOST_KEY}),
-        ("403", {"host": "rebound.example:30001"}),
         ("403", {"host": "rebound.example:30001", "x-api-key": "sk-no-key-required"}),
         ("403", {"host": "localhost:30001", "origin": "https://rebound.example"}),
         ("403", {"host": "localhost:30001", "sec-fetch-site": "cross-site"}),
         ("local", {"host": "rebound.example:30001", "x-api-key": KEY}),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_no_web_page_passes_at_a_models_own_port_on_loopback(tmp_path, outcome, headers):
     listener = ListenAddress("model", "127.0.0.1", 30001, ("qwen",))

@@ -1,14 +1,12 @@
 """Requests that wait for their model: what is looked at, and what comes of a switch."""
 
-from __future__ import annotations
-
 import asyncio
-import json
 import subprocess
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from a_model_host import UP
 from a_switching_spark import UNITS, SwitchingSpark
 from event_loop import in_event_loop
 
@@ -24,7 +22,7 @@ PAGE = 'vllm:num_requests_running{{x="0"}} {running}\nvllm:generation_tokens_tot
 class GatewayPart:
     """The gateway's part: the hot model, and incoming requests."""
 
-    def __init__(self, spark: SwitchingSpark, least_hot_s: float, peers: object) -> None:
+    def __init__(self, spark: SwitchingSpark, least_hot_s: float = 0.0, peers: object = None):
         host = config.load_host(spark.paths.models)
         self.hot = HotModel(host, spark.paths)
         self.switch_models: list[str] = []
@@ -39,16 +37,15 @@ class GatewayPart:
 
     async def wait_for_looks(self) -> None:
         """Wait until somebody waits, and waiting requests were looked at three times more."""
-        look, looks = self.hot.refresh_unit_states, 0
+        look, looks = self.hot.refresh_unit_states, []
 
         async def count_look() -> None:
-            nonlocal looks
-            looks += 1
+            looks.append(1)
             await look()
 
         await until(lambda: self.swaps.waiting_by_model)
         self.hot.refresh_unit_states = count_look
-        await until(lambda: looks > 3)
+        await until(lambda: len(looks) > 3)
         self.hot.refresh_unit_states = look
 
     async def request(self, model: str, may_answer: asyncio.Event | None = None) -> str:
@@ -68,11 +65,9 @@ class GatewayPart:
         return asyncio.create_task(self.request(model, may_answer))
 
 
-async def a_gateway(
-    spark: SwitchingSpark, least_hot_s: float = 0.0, peers: object = None
-) -> GatewayPart:
+async def a_gateway(spark: SwitchingSpark, **more: Any) -> GatewayPart:
     """A gateway that knows what is hot."""
-    gateway = GatewayPart(spark, least_hot_s, peers)
+    gateway = GatewayPart(spark, **more)
     await gateway.hot.refresh_unit_states()
     return gateway
 
@@ -83,21 +78,15 @@ async def until(true) -> None:
 
 
 @in_event_loop
-async def test_a_cold_model_is_switched_to_and_answers(spark):
-    gateway = await a_gateway(spark)
-    assert await asyncio.gather(*map(gateway.request, ("qwen", "qwen"))) == ["qwen", "qwen"]
-    assert (gateway.switch_models, spark.hot) == (["qwen"], ["qwen"])
-    assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
-
-
-@in_event_loop
-async def test_what_runs_is_not_cut_off(spark):
+async def test_a_cold_model_is_switched_to_once_nothing_runs(spark):
     gateway, may_answer = await a_gateway(spark), asyncio.Event()
     running, cold = gateway.begin("mistral", may_answer), gateway.begin("qwen")
     await gateway.wait_for_looks()
     assert (gateway.switch_models, spark.hot) == ([], ["mistral"])
     may_answer.set()
     assert (await running, await cold) == ("mistral", "qwen")
+    assert (gateway.switch_models, spark.hot) == (["qwen"], ["qwen"])
+    assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
 
 
 @in_event_loop
@@ -112,14 +101,6 @@ async def test_a_client_of_the_engines_own_port_is_not_cut_off(spark):
 
 
 @in_event_loop
-async def test_the_switchs_own_reason_reaches_who_waits(spark):
-    spark.tell("qwen", memory_gib=500.0)
-    refusal = await (await a_gateway(spark)).request("qwen")
-    assert refusal.startswith("the switch to qwen failed: qwen needs 500.0 GiB")
-    assert spark.hot == ["mistral"]
-
-
-@in_event_loop
 async def test_somebody_elses_switch_is_waited_for(spark):
     gateway = await a_gateway(spark)
     with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
@@ -131,9 +112,8 @@ async def test_somebody_elses_switch_is_waited_for(spark):
 
 @in_event_loop
 async def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
-    change_time_us = str(int(time.monotonic() * 1e6))
-    hot = {"ActiveState": "active", "SubState": "running"}
-    spark.systemd.unit(UNITS["mistral"], **hot, StateChangeTimestampMonotonic=change_time_us)
+    since_us = str(int(time.monotonic() * 1e6))
+    spark.systemd.unit(UNITS["mistral"], **UP, StateChangeTimestampMonotonic=since_us)
     gateway = await a_gateway(spark, least_hot_s=3600)
     cold = gateway.begin("qwen")
     await until(lambda: gateway.swaps.waiting_by_model == {"qwen": 1})
@@ -147,7 +127,7 @@ async def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
 
 @in_event_loop
 async def test_while_systemd_does_not_answer_nothing_is_switched(spark, monkeypatch):
-    gateway = GatewayPart(spark, 0.0, None)
+    gateway = GatewayPart(spark)
     result = subprocess.CompletedProcess([], 1, "", "")
     monkeypatch.setattr(runner, "run", lambda *_, **__: result)
     cold = gateway.begin("qwen")
@@ -194,15 +174,6 @@ async def test_what_is_used_is_not_let_go(spark):
     assert (gateway.switch_models, spark.hot) == ([], ["mistral"])
 
 
-def in_a_cluster(spark: SwitchingSpark, name: str, rank: int) -> None:
-    """Have a model run on this host and on spark2."""
-    spark.tell(name, cluster="pair")
-    data = json.loads(spark.paths.models.read_text())
-    members = [{"name": f"spark{number}", "address": f"127.0.1.{number}"} for number in (1, 2)]
-    pair = {"name": "pair", "rank": rank, "port": 1, "members": members}
-    spark.paths.models.write_text(json.dumps({**data, "clusters": {"pair": pair}}))
-
-
 class StandInPeers(NamedTuple):
     """The other gateways, with what is hot at each of them."""
 
@@ -221,18 +192,14 @@ UNKNOWN = "the gateway of spark2 does not say what is hot there"
     ("peers", "words"),
     [
         (StandInPeers({"spark2": ""}), SWITCHED),
-        (
-            StandInPeers({"spark2": "tiny"}),
-            "tiny is hot on spark2, which pair needs: switch by hand",
-        ),
+        (StandInPeers({"spark2": "tiny"}), "tiny is hot on spark2, which pair needs: switch by"),
         (StandInPeers({"spark2": None}), UNKNOWN),
-        (StandInPeers({"spark3": ""}), UNKNOWN),
         (None, UNKNOWN),
     ],
 )
 @in_event_loop
 async def test_no_request_takes_a_model_of_another_member_away(spark, peers, words):
-    in_a_cluster(spark, "qwen", rank=0)
+    spark.join_cluster("qwen")
     gateway = await a_gateway(spark, peers=peers)
     assert (await gateway.request("qwen")).startswith(words)
     assert gateway.switch_models == (["qwen"] if words == SWITCHED else [])
@@ -240,7 +207,20 @@ async def test_no_request_takes_a_model_of_another_member_away(spark, peers, wor
 
 @in_event_loop
 async def test_a_rank_that_runs_here_is_not_taken_away(spark):
-    in_a_cluster(spark, "mistral", rank=1)
+    spark.join_cluster("mistral", rank=1)
     gateway = await a_gateway(spark)
     words = "mistral is hot here, and spark1 answers for it: switch there"
     assert (await gateway.request("qwen"), gateway.switch_models) == (words, [])
+
+
+@pytest.mark.parametrize("answer_bytes", [b"", b"no JSON\n", b'{"phase": "stop", "line": "x"}\n'])
+@in_event_loop
+async def test_an_answer_without_an_end_says_that_the_end_is_not_known(tmp_path, answer_bytes):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer_bytes)
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, path := tmp_path / "odd.sock"):
+        messages = [line async for line in switch_client.request_switch("qwen", "anna", path)]
+    assert messages[-1]["code"] == 141

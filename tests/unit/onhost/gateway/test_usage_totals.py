@@ -1,7 +1,5 @@
 """Totals of each person: counted in memory, kept in a file."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime

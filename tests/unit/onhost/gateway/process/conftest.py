@@ -1,7 +1,5 @@
 """A gateway as a process, for all tests of a file."""
 
-from __future__ import annotations
-
 import pytest
 from gateway_process import Spark
 

@@ -1,7 +1,5 @@
 """The gateway with sockets that systemd holds: its ports are open while it is not there."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from dataclasses import replace
@@ -12,26 +10,17 @@ from lab_servers import free_port
 from raw_engine import LIMIT_S
 
 from lockstep.onhost.gateway.configuration import ListenAddress
+from lockstep.onhost.gateway.server import open_listener
 
 pytestmark = pytest.mark.slow
 
 SECOND = "127.0.0.5"
 
 
-def listening(listener: ListenAddress) -> socket.socket:
-    """A socket as systemd opens it for a listener."""
-    if listener.port:
-        return socket.create_server((listener.address, listener.port))
-    unix_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    unix_socket.bind(listener.address)
-    unix_socket.listen()
-    return unix_socket
-
-
 def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answered(tmp_path):
     with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
         listeners = spark.gateway.listeners
-        sockets = [stack.enter_context(listening(listener)) for listener in reversed(listeners)]
+        sockets = [stack.enter_context(open_listener(listener)) for listener in reversed(listeners)]
         # Of a listener that there is no more.
         sockets.insert(1, stack.enter_context(socket.create_server((SECOND, free_port()))))
         with once(spark, handed_sockets=sockets):
@@ -51,10 +40,12 @@ def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answer
 
 
 def test_what_systemd_starts_opens_no_port_itself(tmp_path):
-    with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
+    with prepare_spark(tmp_path) as spark:
         local, second, *_ = spark.gateway.listeners
-        sockets = [stack.enter_context(listening(local))]
-        with start(spark, str(tmp_path / "none"), {}, handed_sockets=sockets) as process:
+        with (
+            open_listener(local) as handed,
+            start(spark, str(tmp_path / "none"), {}, handed_sockets=[handed]) as process,
+        ):
             output = process.communicate(timeout=LIMIT_S)[0]
         assert process.returncode == 1
         assert f"systemd has not opened {second.address}, port {second.port}. Remedy: " in output
@@ -64,7 +55,7 @@ def test_what_systemd_starts_opens_no_port_itself(tmp_path):
 def test_one_socket_of_systemd_at_all_addresses_is_several_listeners(tmp_path):
     port = free_port()
     listeners = (ListenAddress("local", "127.0.0.1", port), ListenAddress("open", "0.0.0.0", port))
-    with prepare_spark(tmp_path, listeners=listeners) as spark, listening(listeners[1]) as wide:
+    with prepare_spark(tmp_path, listeners=listeners) as spark, open_listener(listeners[1]) as wide:
         assert spark.gateway.listeners_with_socket == listeners[1:]
         with once(spark, handed_sockets=[wide]):
             assert ask(spark, "GET", "/v1/models")[0].status == 200

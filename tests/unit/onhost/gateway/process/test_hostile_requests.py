@@ -1,7 +1,5 @@
 """Requests that are meant to harm, on the wire: each is answered, and none is waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -14,6 +12,7 @@ from event_loop import in_event_loop
 from gateway_process import CHAT, KEYS, OK, Spark, ask, error, running
 
 from lockstep.onhost.gateway import app
+from lockstep.onhost.gateway.configuration import ListenAddress
 
 pytestmark = pytest.mark.slow
 #: It waits for no body that is not there at once.
@@ -30,14 +29,10 @@ def full_answer(spark: Spark, request: bytes, *, more: bool = True) -> bytes:
             return answer.read()
 
 
-@pytest.mark.parametrize(
-    "body_part",
-    [
-        b"content-length: 100\r\n\r\n{",
-        b"content-length: 100\r\n\r\n",
-        b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
-    ],
-)
+LENGTH, CHUNKED = b"content-length: 100\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("body_part", [LENGTH + b"{", LENGTH, CHUNKED + b"1\r\n{\r\n"])
 def test_a_body_that_does_not_end_is_answered_and_its_connection_closed(spark, body_part):
     request = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\n".encode() + body_part
     head, _, body = full_answer(spark, request).partition(b"\r\n\r\n")
@@ -47,17 +42,13 @@ def test_a_body_that_does_not_end_is_answered_and_its_connection_closed(spark, b
     spark.nobody_asked()
 
 
-@pytest.mark.parametrize("times", [1, 5])
-def test_who_only_asks_and_sends_no_more_is_answered(spark, times):
+def test_who_only_asks_and_sends_no_more_is_answered(spark):
     request = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    assert full_answer(spark, request * times, more=False).count(b"HTTP/1.1 200 ") == times
+    assert full_answer(spark, request * 5, more=False).count(b"HTTP/1.1 200 ") == 5
 
 
-@pytest.mark.parametrize(
-    "twice", [b"host: localhost", b"origin: http://localhost", b"content-type: a"]
-)
-def test_who_a_request_is_for_is_said_once(spark, twice):
-    lines = (b"GET /v1/models HTTP/1.1", b"host: localhost", twice, twice, b"connection: close")
+def test_who_a_request_is_for_is_said_once(spark):
+    lines = (b"GET /v1/models HTTP/1.1", *[b"host: localhost"] * 2, b"connection: close")
     assert full_answer(spark, b"\r\n".join([*lines, b"", b""])).startswith(b"HTTP/1.1 400 ")
 
 
@@ -66,40 +57,31 @@ SEED, NUMBER, AT_ONCE = 20261123, 300, 32
 PATHS = (*app.MODEL_PATHS, "/", "/health", "/metrics", "/status", "/switch", "/v1/models")
 _READ = ("/", "/health", "/metrics", "/status", "/v1/models")
 _ODD_PATHS = (
-    *("*", "//v1/models", "/v1/../v1/models", "/v1/models/..%2f..", "/%76%31/models"),
-    *("/v1/models;x", "http://other.example/v1/models", "/v1/chat/completions/"),
-    *("/v1/chat%2Fcompletions", "/\x00", "/.", "/v1/.", "/invocations", "/pause", "/v1"),
-    *("/switch/..", "/metrics%00", "/" + "a" * 9000, "/v1/chat/completions?a=" + "b" * 900),
-    *("/v1/chat/completions#x", "/\xff\xfe", "v1/models", ""),
+    *("", "*", "//v1/models", "/v1/../v1/models", "/v1/models/..%2f..", "/%76%31/models", "/."),
+    *("http://other.example/v1/models", "/v1%2Fchat/completions", "/v1/chat/completions/", "/\x00"),
+    *("/invocations", "/pause", "/switch/..", "/metrics%00", "/" + "a" * 9000, "/\xff\xfe"),
+    *("/v1/chat/completions#x", "/v1/chat/completions?a=" + "b" * 900, "v1/models"),
 )
-_METHODS = (
-    *("GET", "POST", "POST", "POST", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"),
-    *("CONNECT", "post", "PO\x00ST", "P" * 300, "", "PRI"),
-)
+_METHODS = ("GET", "POST", "POST", "PUT", "HEAD", "CONNECT", "post", "PO\x00ST", "P" * 300, "")
 _HEADERS = (
     *(b"content-length: -1", b"content-length: 5", b"content-length: 99999999999999999999"),
     *(b"content-length: 1\r\ncontent-length: 2", b"transfer-encoding: chunked"),
     *(b"expect: 100-continue", b"transfer-encoding: chunked\r\ncontent-length: 4"),
     *(b"transfer-encoding: gzip, chunked", b"content-encoding: gzip", b"content-encoding: \xff"),
-    *(b"content-type: text/plain; charset=utf-16", b"authorization: Bearer"),
-    *(b"authorization: Bearer  ", b"authorization: Basic YTpi", b"x-api-key:"),
-    *(b"authorization: Bearer \xff\xfe", b"x-api-key: " + b"k" * 9000),
+    *(b"authorization: Bearer", b"authorization: Bearer  ", b"authorization: Bearer \xff\xfe"),
+    *(b"authorization: Basic YTpi", b"x-api-key:", b"x-api-key: " + b"k" * 9000),
     *(b"connection: upgrade\r\nupgrade: h2c", b"connection: close, authorization, host"),
     *(b"x: " + b"y" * 70000, b"x\x00: y", b" folded", b"novalue", b"host: evil.example", b"host: "),
-    *(b"host: a\r\nhost: b", b"origin: https://evil.example", b"x-forwarded-for: 10.0.0.1"),
-    *(b"forwarded: for=10.0.0.1", b"x-lockstep-person: x", b"x-lockstep-role: operate"),
-    *(b"range: bytes=0-1", b"accept: text/event-stream"),
+    *(b"origin: https://evil.example", b"x-forwarded-for: 10.0.0.1", b"x-lockstep-person: x"),
     b"\r\n".join(b"h%d: v" % n for n in range(300)),
 )
 _BODIES = (
-    *(b"", b"{", b"[]", b"null", b"7", b'"text"', b"{}", b'{"model": "qwen"'),
-    *(b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", b'{"model": "\\ud800"}', b"[" * 90000),
-    *(b'{"a":' * 20000, b'{"model": 1e999}', b'{"model": NaN}'),
-    *(b'{"model": "qwen", "model": "mistral"}', b'{"model": ["qwen"]}', b"\x00" * 200),
-    *(b'{"model": "qwen", "n": 1e30}', b'{"model": "qwen", "top_logprobs": -1}', b"9" * 30000),
-    *(b'{"model": "qwen", "messages": {"role": {}}}', b'{"model": "auto", "stream": "yes"}'),
-    *(b'{"model": "' + b"q" * 100000 + b'"}', b'{"model": "none"}', b'{"model": {"a": 1}}'),
-    b"5\r\n{}\r\n0",
+    *(b"", b"{", b"[]", b"null", b'"text"', b'{"model": "qwen"', b"\xff\xfe{\x00}\x00"),
+    *(b"\xef\xbb\xbf{}", b'{"model": "\\ud800"}', b"[" * 90000, b'{"a":' * 20000, b"9" * 30000),
+    *(b'{"model": 1e999}', b'{"model": NaN}', b'{"model": ["qwen"]}', b'{"model": "none"}'),
+    *(b'{"model": "qwen", "model": "mistral"}', b'{"model": "auto", "stream": "yes"}'),
+    *(b'{"model": "qwen", "n": 1e30}', b'{"model": "qwen", "messages": {"role": {}}}'),
+    *(b'{"model": "' + b"q" * 100000 + b'"}', b"5\r\n{}\r\n0"),
 )
 
 
@@ -133,13 +115,9 @@ def mutated_request(dice: random.Random, key: bytes | None) -> bytes:
     return text
 
 
-async def status_of_answer(spark: Spark, kind: str, text: bytes) -> str:
+async def status_of_answer(listener: ListenAddress, text: bytes) -> str:
     """The status of an answer; "" where the gateway closes without one."""
-    listener = spark.listener(kind)
-    if listener.port:
-        reader, writer = await asyncio.open_connection(listener.address, listener.port)
-    else:
-        reader, writer = await asyncio.open_unix_connection(listener.address)
+    reader, writer = await asyncio.open_connection(listener.address, listener.port)
     answer = b""
     with contextlib.closing(writer), contextlib.suppress(ConnectionError):
         writer.write(text)
@@ -148,16 +126,15 @@ async def status_of_answer(spark: Spark, kind: str, text: bytes) -> str:
     return answer[9:12].decode("latin-1")
 
 
-async def send_requests(spark: Spark, kinds: tuple[str, ...], key: bytes | None) -> Counter[str]:
+async def send_requests(spark: Spark, kind: str, key: bytes | None) -> Counter[str]:
     """Send requests, some at once; returns the count of each status."""
     turns, statuses = asyncio.Semaphore(AT_ONCE), Counter[str]()
 
     async def send_single(index: int) -> None:
-        dice = random.Random(f"{SEED} {key is None} {index}")
-        kind, text = dice.choice(kinds), mutated_request(dice, key)
+        text = mutated_request(random.Random(f"{SEED} {key is None} {index}"), key)
         async with turns:
-            status = await status_of_answer(spark, kind, text)
-        assert status != "500", (kind, text)
+            status = await status_of_answer(spark.listener(kind), text)
+        assert status != "500", text
         if status == "200" and key is None:
             target = text.split(b" ", 2)[1].partition(b"?")[0].partition(b"#")[0]
             assert target.decode("latin-1") in app.FREE, text
@@ -180,16 +157,14 @@ async def test_nothing_falls_over_and_no_engine_is_asked_without_a_key(tmp_path)
     with running(tmp_path, patience_s=1.0) as spark:
         for listening in {*spark.engines.values()}:
             await asyncio.start_server(answer, sock=listening)
-        without = await send_requests(spark, ("open", "tls"), None)
+        without = await send_requests(spark, "open", None)
         assert requests == []
         assert without["401"] > NUMBER / 3 and without["200"] > 0, without
         key = KEYS["operate"].encode()
-        with_key = await send_requests(spark, ("open", "tls", "local"), key)
+        with_key = await send_requests(spark, "local", key)
         assert with_key["200"] > NUMBER / 20 and with_key["400"] > NUMBER / 10, with_key
         # The facts of the page come from the engine's counters.
-        model_requests = [
-            request for request in requests if not request.startswith(b"GET /metrics HTTP/1.1")
-        ]
+        model_requests = [text for text in requests if not text.startswith(b"GET /metrics ")]
         assert len(model_requests) > NUMBER / 50
         for request in model_requests:
             method, target = request.decode().split(" ", 2)[:2]
@@ -197,5 +172,5 @@ async def test_nothing_falls_over_and_no_engine_is_asked_without_a_key(tmp_path)
             assert key not in request
         assert ask(spark, "GET", "/health")[0].status == 200
         output = spark.stop()
-        assert "Traceback" not in output and "Exception" not in output, output[-3000:]
-        assert KEYS["operate"] not in output
+        for word in ("Traceback", "Exception", KEYS["operate"]):
+            assert word not in output

@@ -1,17 +1,17 @@
 """The gateway on the wire: who may ask at which listener."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from gateway_process import CHAT, KEYS, OK, OPERATE, TWO, USE, ask, error, running, send
+from gateway_process import BOUNDED, CHAT, KEYS, OK, OPERATE, TWO, USE, ask, error, running, send
 from lab_servers import free_port
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.configuration import ListenAddress
 
 pytestmark = pytest.mark.slow
+PAGE = "https://chat.example"
+SETTINGS = {**BOUNDED, "origins": (PAGE,)}
 
 
 def test_without_a_key_this_host_alone_may_ask(spark):
@@ -84,12 +84,29 @@ def test_only_an_operator_may_switch(spark):
     assert ask(spark, "GET", "/v1/models")[0].status == 200
 
 
-def test_nothing_that_is_said_or_counted_holds_a_key(tmp_path):
-    with running(tmp_path) as spark:
-        spark.engines["qwen"].close()
-        for headers in (USE, OPERATE, {"Authorization": "Bearer lk-unknown-0123456789"}):
-            ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
-        _, metrics = ask(spark, "GET", "/metrics")
-        output = spark.stop()
-        for key in (*KEYS.values(), "lk-unknown"):
-            assert key not in output and key.encode() not in metrics
+def test_pages_of_listed_origins_may_ask_with_a_key_and_others_read_nothing(spark):
+    """A browser shows an answer to a page whose origin the answer names."""
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "x-stainless",
+    }
+    answer, _ = ask(spark, "OPTIONS", CHAT, headers={"Origin": PAGE, **asks})
+    own_headers = {name: text for name, text in answer.getheaders() if "-allow-" in name}
+    assert own_headers == {
+        "access-control-allow-origin": PAGE,
+        "access-control-allow-methods": "GET, POST",
+        "access-control-allow-headers": "x-stainless",
+    }
+    assert (answer.status, answer.getheader("vary")) == (204, "Origin")
+    for origin in ("https://chat.example.evil", "null"):
+        answer, _ = ask(spark, "OPTIONS", CHAT, headers={"Origin": origin, **asks})
+        assert (answer.status, answer.getheader("access-control-allow-origin")) == (403, None)
+    assert ask(spark, "GET", "/v1/models", headers={"Origin": PAGE})[0].status == 403
+    # What an engine says of origins is not passed on.
+    own = b"Access-Control-Allow-Origin: *\r\nAccess-Control-Allow-Credentials: true\r\n"
+    for origin, allowed_origin in ((PAGE, PAGE), ("https://other.example", None)):
+        client, wire, _ = send(spark, {"model": "qwen"}, headers={**USE, "Origin": origin})
+        wire.send(OK.replace(b"Content-Length", own + b"Content-Length"))
+        answer = client.getresponse()
+        assert answer.getheader("access-control-allow-origin") == allowed_origin
+        assert answer.getheader("access-control-allow-credentials") is None

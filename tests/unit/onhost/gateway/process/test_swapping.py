@@ -3,8 +3,6 @@
 The switch does what a test says; the ordinary one is asked in test_switch_queue.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

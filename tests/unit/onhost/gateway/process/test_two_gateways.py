@@ -1,21 +1,18 @@
 """Two gateways as processes: a request goes where its model is hot, once, and byte for byte."""
 
-from __future__ import annotations
-
 import json
 import ssl
-import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from http.client import HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from an_identity import give_identity
 from event_loop import in_event_loop
 from gateway_process import CHAT, KEYS, MODELS, STREAM, Spark, ask, running
-from lab_servers import free_port
+from lab_servers import free_port, until
 from raw_engine import LIMIT_S, chunk
 
 from lockstep.onhost.access import peer_tls
@@ -31,14 +28,6 @@ from lockstep.onhost.gateway.peer_gateways import Peers, client_context
 
 pytestmark = pytest.mark.slow
 KEY = {"authorization": f"Bearer {KEYS['operate']}"}
-
-
-class Pair(NamedTuple):
-    """spark1, which clients ask, and spark2."""
-
-    first: Spark
-    two: Spark
-    identities: layout.Paths
 
 
 def listeners(folder: Path) -> tuple[ListenAddress, ...]:
@@ -66,8 +55,8 @@ def credentials(paths: layout.Paths, host: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both gateways, each with the other as its peer."""
+def pair(tmp_path_factory):
+    """spark1, which clients ask, and spark2, each with the other as its peer."""
     folder = tmp_path_factory.mktemp("pair")
     paths = layout.Paths(folder / "identities")
     credentials(paths, "spark3")
@@ -82,28 +71,28 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
     models = {"qwen": {"aliases": ("theirs",)}}
     with gateway("spark2", "spark1", models=models) as two, gateway("spark1", "spark2") as first:
-        yield Pair(first, two, paths)
+        yield SimpleNamespace(first=first, two=two, identities=paths)
+
+
+def listed_states(pair: Any) -> dict[str, Any]:
+    """The list of spark1; readings are a second or two old."""
+    data = json.loads(ask(pair.first, "GET", "/v1/models")[1])["data"]
+    return {model["id"]: model["lockstep"] for model in data}
 
 
 @pytest.fixture(autouse=True)
-def hot(pair: Pair) -> None:
+def hot(pair):
     """Mistral at spark1, Qwen at spark2."""
     pair.first.heat("mistral")
     pair.two.heat("qwen")
-    until(pair, lambda states: any(peer["hot"] for peer in states["qwen"].get("peers", ())))
+
+    def is_known() -> bool:
+        return any(peer["hot"] for peer in listed_states(pair)["qwen"].get("peers", ()))
+
+    until(is_known, "qwen is known to be hot there")
 
 
-def until(pair: Pair, is_settled: Any) -> dict[str, Any]:
-    """The list of spark1, once a check accepts it: readings are a second or two old."""
-    while True:
-        data = json.loads(ask(pair.first, "GET", "/v1/models")[1])["data"]
-        states = {model["id"]: model["lockstep"] for model in data}
-        if is_settled(states):
-            return states
-        time.sleep(0.05)
-
-
-def streaming(pair: Pair, **headers: str) -> tuple[HTTPResponse, Any, Any]:
+def streaming(pair: Any, **headers: str) -> tuple[HTTPResponse, Any, Any]:
     """An answer that has begun at spark2's engine: its reader, the engine's wire, the request."""
     client = pair.first.client("open" if headers else "local")
     client.request("POST", CHAT, b'{"model": "qwen", "stream": true, "messages": []}', headers)
@@ -132,16 +121,18 @@ def test_a_stream_of_a_model_that_is_hot_there_comes_from_there(pair):
 
 
 def test_both_list_the_models_of_both_and_neither_asks_on(pair):
-    states = until(pair, lambda _: True)
+    states = listed_states(pair)
     assert states["qwen"]["host"] == "spark1" and not states["qwen"]["hot"]
     assert states["qwen"]["peers"] == [{"host": "spark2", "state": "hot", "hot": True}]
+    assert states["mistral"]["hot"] and not states["mistral"]["peers"][0]["hot"]
+    assert states["theirs"]["host"] == "spark2" and "peers" not in states["theirs"]
     answer = by_peer(pair, "GET", "/v1/models")
     data = json.loads(answer.read())["data"]
     assert {model["lockstep"]["host"] for model in data} == {"spark2"}
     assert not any("peers" in model["lockstep"] for model in data)
 
 
-def peer_client(pair: Pair, host: str = "spark1", role: str = peer_tls.GATEWAY) -> HTTPSConnection:
+def peer_client(pair: Any, host: str = "spark1", role: str = peer_tls.GATEWAY) -> HTTPSConnection:
     """A connection to spark2's listener for peers, with the certificate of a host's role."""
     identity = pair.identities.secrets / peer_tls.identity_file_name(role, host)
     listener = pair.two.listener("peers")
@@ -149,7 +140,7 @@ def peer_client(pair: Pair, host: str = "spark1", role: str = peer_tls.GATEWAY) 
     return HTTPSConnection(listener.address, listener.port, context=context, timeout=LIMIT_S)
 
 
-def by_peer(pair: Pair, method: str, path: str, body: str = "") -> HTTPResponse:
+def by_peer(pair: Any, method: str, path: str, body: str = "") -> HTTPResponse:
     """The answer of spark2's listener for peers."""
     client = peer_client(pair)
     client.request(method, path, body, {PEER_PERSON: "anna", PEER_ROLE: "use"})
@@ -195,12 +186,13 @@ async def test_one_with_the_certificate_of_another_host_is_sent_nothing(pair, ca
 
 
 def test_the_page_has_the_facts_of_both(pair):
-    peer = {"fault": "not asked"}
-    # Its first answer may take longer than this one is held up for.
-    while "fault" in peer:
-        time.sleep(0.05)
+    def facts_of_peer() -> dict[str, Any]:
         (peer,) = json.loads(ask(pair.first, "GET", "/status")[1])["peers"].values()
-    assert peer["models"] and "peers" not in peer
+        return peer
+
+    # Its first answer may take longer than this one is held up for.
+    until(lambda: "fault" not in facts_of_peer(), "spark2 has answered")
+    assert facts_of_peer()["models"] and "peers" not in facts_of_peer()
 
 
 def test_the_certificate_of_the_authority_is_for_everybody(pair):
@@ -219,11 +211,8 @@ def test_one_that_is_gone_is_refused_with_its_name(pair):
     pair.two.process.wait()
     # By its last word the model is still hot there. Silent or not, what only spark2 has is no
     # unknown model.
-    refusal = "spark2, which has the model, does not answer"
-    for model, status, words in (
-        ("qwen", 503, "qwen is cold"),
-        ("theirs", 502, refusal),
-        ("theirs", 502, refusal),
-    ):
+    gone = (502, "spark2, which has the model, does not answer")
+    refusals = (("qwen", 503, "qwen is cold"), ("theirs", *gone), ("theirs", *gone))
+    for model, status, words in refusals:
         answer, body = ask(pair.first, "POST", CHAT, {"model": model, "messages": []})
         assert answer.status == status and words in body.decode()

@@ -1,7 +1,5 @@
 """A form with a file: its fields, its model replaced, and every other byte as it was."""
 
-from __future__ import annotations
-
 import pytest
 
 from lockstep.onhost.gateway.wire import engine_crash_limits

@@ -1,8 +1,8 @@
 """The time to wait for a slow body; test_hostile_requests.py has the other bodies."""
 
-from __future__ import annotations
-
 import asyncio
+import itertools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,26 +13,24 @@ from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 
 
 def test_the_time_of_a_body_that_drips_counts_and_that_of_an_engine_does_not(monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(request_body, "time", SimpleNamespace(monotonic=lambda: now))
-    to_come = 3
+    now = [0.0]
+    monkeypatch.setattr(request_body, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    async def receive() -> dict[str, Any]:
-        nonlocal now, to_come
-        await asyncio.sleep(0)
-        now += 10.0
-        to_come -= 1
-        return {"type": "http.request", "body": b"x", "more_body": to_come != 0}
+    def dripping_body(has_more: Iterator[bool]) -> request_body.Body:
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(0)
+            now[0] += 10.0
+            return {"type": "http.request", "body": b"x", "more_body": next(has_more)}
+
+        return request_body.Body(receive)
 
     async def read_slowly() -> int:
-        nonlocal now
         size = 0
-        async for chunk in request_body.Body(receive).read_chunks():
-            now += 100.0
+        async for chunk in dripping_body(iter((True, True, False))).read_chunks():
+            now[0] += 100.0
             size += len(chunk)
         return size
 
     assert asyncio.run(read_slowly()) == 3
-    to_come = -1
     with pytest.raises(GatewayRefusal, match=r"did not come; [34] bytes"):
-        asyncio.run(request_body.Body(receive).read_whole(2**20))
+        asyncio.run(dripping_body(itertools.repeat(True)).read_whole(2**20))

@@ -1,7 +1,5 @@
 """A request's body: what is read of it, and that one value is put in another's place."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
