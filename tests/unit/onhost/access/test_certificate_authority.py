@@ -1,13 +1,10 @@
 """The authority of an inventory's gateways: made once, taken over, believed for private names."""
 
-from __future__ import annotations
-
 import io
 import re
 import stat
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -26,12 +23,12 @@ def run(*argv: object, stdin: str = "") -> tuple[int, str]:
     return code, out.getvalue()
 
 
-def openssl(*argv: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def openssl(*argv, stdin=None):
     words = ["openssl", *map(str, argv)]
     return subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
 
 
-def verify(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+def verify(folder, name):
     """Verify a certificate for a name, by the authority that is in a folder."""
     leaf, extension, authority = folder / "leaf.crt", folder / "leaf.cnf", folder / "authority.crt"
     kind = "IP" if re.fullmatch(r"[\d.]+", name) else "DNS"
@@ -53,23 +50,16 @@ def authority_file(tmp_path):
     return path
 
 
-def test_its_key_is_for_root_alone_and_its_certificate_for_everybody(authority_file, tmp_path):
+def test_it_is_made_once_for_root_alone_and_its_certificate_for_everybody(authority_file, tmp_path):
     public = tmp_path / "authority.crt"
-    assert stat.S_IMODE(authority_file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(public.stat().st_mode) == 0o644
-    assert public.read_text().startswith("-----BEGIN CERTIFICATE-----")
-    assert KEY in authority_file.read_text() and KEY not in public.read_text()
-    assert authority_file.read_text().endswith(public.read_text())
-
-
-def test_it_is_made_once_and_its_certificate_comes_back(authority_file, tmp_path):
-    earlier_text = authority_file.read_text()
-    (tmp_path / "authority.crt").unlink()
+    earlier_text, certificate = authority_file.read_text(), public.read_text()
+    assert KEY in earlier_text and KEY not in certificate and earlier_text.endswith(certificate)
+    public.unlink()
     authority_file.chmod(0o644)
     assert run(authority_file, "spark1") == (0, f"kept {authority_file}\n")
-    assert authority_file.read_text() == earlier_text
-    assert stat.S_IMODE(authority_file.stat().st_mode) == 0o600
-    assert (tmp_path / "authority.crt").read_text() in earlier_text
+    assert (authority_file.read_text(), public.read_text()) == (earlier_text, certificate)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (authority_file, public)]
+    assert modes == [0o600, 0o644]
 
 
 def test_one_of_another_host_takes_its_place_and_nothing_else(authority_file, tmp_path):
@@ -80,10 +70,9 @@ def test_one_of_another_host_takes_its_place_and_nothing_else(authority_file, tm
     assert target_path.read_text() == whole
     certificate = (tmp_path / "other/authority.crt").read_text()
     assert certificate in whole
-    for text in ("", "nonsense\n", certificate):
-        code, output = run("--take", target_path, stdin=text)
-        assert code == errors.EXIT_FAILED and "expected a key and its certificate" in output
-        assert target_path.read_text() == whole
+    code, output = run("--take", target_path, stdin=certificate)
+    assert code == errors.EXIT_FAILED and "expected a key and its certificate" in output
+    assert target_path.read_text() == whole
 
 
 def test_a_damaged_one_stays_for_people_to_decide(authority_file):
@@ -95,22 +84,13 @@ def test_a_damaged_one_stays_for_people_to_decide(authority_file):
     assert authority_file.read_bytes() == damaged_text
 
 
-@pytest.mark.parametrize(
-    "name", ["spark1", "a.local", "gpu.example.com", "10.1.2.3", "100.100.1.1"]
-)
+@pytest.mark.parametrize("name", ["spark1", "a.local", "gpu.example.com", "10.1.2.3"])
 def test_it_is_believed_for_private_names_and_those_of_the_hosts(name, authority_file, tmp_path):
     result = verify(tmp_path, name)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", ["spark2", "www.example.org", "example.com", "8.8.8.8"])
+@pytest.mark.parametrize("name", ["spark2", "example.com", "8.8.8.8"])
 def test_it_is_believed_for_no_other_name(name, authority_file, tmp_path):
     result = verify(tmp_path, name)
     assert result.returncode != 0 and "permitted subtree violation" in result.stderr
-
-
-@pytest.mark.parametrize("argv", [[], ["--take"], ["--take", "a", "b"], ["-x"]])
-def test_wrong_use_is_explained(argv):
-    code, output = run(*argv)
-    assert code == errors.EXIT_USAGE
-    assert "usage: make-authority" in output

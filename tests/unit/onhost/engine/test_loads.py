@@ -6,10 +6,7 @@ with small reads, as without the guard's read-ahead, and with the guard; at a ra
 something may end it.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -19,7 +16,7 @@ from a_disk import Disk, write_checkpoint
 from a_model import model
 from onhost_fakes import host_root
 
-from lockstep.onhost.core import layout, unified_memory
+from lockstep.onhost.core import unified_memory
 from lockstep.onhost.engine import (
     exec_stop_post,
     free_pages_during_load,
@@ -34,7 +31,6 @@ TOTAL_GIB, MINIMUM_GIB, KILL_GIB = 119.6, 8.0, 8.0
 STEP_S = free_pages_during_load.EVERY_S
 #: GiB/s of a mapped file in reads of 128 KiB (article 003).
 SMALL_GIB_S = 0.11
-ENDS = ("ready", "fails", "unit is stopped", "program is killed")
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Plan:
     disk_gib_s: float
     held_gib: float
     falls: tuple[tuple[float, float], ...]
-    ends: str
+    end: str
     end_share: float
 
     def others_gib(self, seconds: float) -> float:
@@ -54,7 +50,7 @@ class Plan:
         return self.held_gib + sum(gib for moment, gib in self.falls if moment <= seconds)
 
 
-def plans() -> Iterator[Plan]:
+def plans():
     random = Random(SEED)
     for _ in range(LOADS):
         needs = random.uniform(20, 100)
@@ -64,17 +60,17 @@ def plans() -> Iterator[Plan]:
             (random.uniform(0, 1.2 * needs / disk_gib_s), random.uniform(0, 40))
             for _ in range(random.randint(0, 3))
         )
-        ends = random.choice(ENDS)
+        end = random.choice(("ready", "fails", "unit is stopped", "program is killed"))
         held_gib = random.uniform(3, TOTAL_GIB - needs)
-        end_share = 1.0 if ends == "ready" else random.random()
-        yield Plan(shards, needs / shards, disk_gib_s, held_gib, falls, ends, end_share)
+        end_share = 1.0 if end == "ready" else random.random()
+        yield Plan(shards, needs / shards, disk_gib_s, held_gib, falls, end, end_share)
 
 
 class Host:
     """One host through many loads; `run` returns what its memory saw."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.paths: layout.Paths = host_root(root, {})
+    def __init__(self, root, monkeypatch):
+        self.paths = host_root(root, {})
         self.disk = Disk(self.paths)
         self.inodes = [open_files.inode_of(file) for file in write_checkpoint(self.paths, 20)]
         monkeypatch.setattr(unified_memory, "memory", lambda _: self.memory())
@@ -82,24 +78,22 @@ class Host:
         monkeypatch.setattr(living_processes, "processes_of_model", lambda *_: [])
         monkeypatch.setattr(open_files, "open_and_mapped", self.open_and_mapped)
         monkeypatch.setattr(os, "posix_fadvise", self.release)
-        self.begin(None)
 
-    def begin(self, plan: Plan | None) -> None:
+    def begin(self, plan: Plan):
         self.plan, self.time, self.shard, self.loaded_gib = plan, 0.0, -1, 0.0
         #: GiB in the page cache by shard; what an engine maps of the present one cannot go.
         self.cache = [0.0] * 20
 
     def memory(self) -> unified_memory.Memory:
-        others_gib = self.plan.others_gib(self.time) if self.plan else 0.0
-        available = TOTAL_GIB - others_gib - self.loaded_gib
-        free = TOTAL_GIB - others_gib - self.loaded_gib - sum(self.cache)
+        available = TOTAL_GIB - self.plan.others_gib(self.time) - self.loaded_gib
+        free = available - sum(self.cache)
         # The kernel takes the cache back before anybody goes without.
         return unified_memory.Memory(TOTAL_GIB, available, max(free, min(available, 0.5)))
 
     def share(self) -> float:
-        return self.loaded_gib / (self.plan.shards * self.plan.shard_gib) if self.plan else 0.0
+        return self.loaded_gib / (self.plan.shards * self.plan.shard_gib)
 
-    def open_and_mapped(self, *_: object) -> tuple[set[open_files.Inode], set[open_files.Inode]]:
+    def open_and_mapped(self, *_):
         return set(), {self.inodes[self.shard]} if self.shard >= 0 else set()
 
     def mapped_gib(self) -> float:
@@ -109,17 +103,16 @@ class Host:
         """Page cache that somebody could let go."""
         return sum(self.cache) - self.mapped_gib()
 
-    def drop(self, shards: range) -> None:
-        for shard in shards:
-            if shard != self.shard:
-                self.cache[shard] = 0.0
+    def drop(self, shard: int):
+        if shard != self.shard:
+            self.cache[shard] = 0.0
 
-    def drop_all(self, *_: object) -> None:
-        self.drop(range(20))
+    def drop_all(self, *_):
+        for shard in range(20):
+            self.drop(shard)
 
-    def release(self, descriptor: int, *_: object) -> None:
-        number = int(Path(f"/proc/self/fd/{descriptor}").readlink().stem)
-        self.drop(range(number, number + 1))
+    def release(self, descriptor, *_):
+        self.drop(int(Path(f"/proc/self/fd/{descriptor}").readlink().stem))
 
     def run(self, plan: Plan, guard: free_pages_during_load.LoadGuard | None) -> bool:
         """Load until the plan's end; tells whether the memory watch killed it."""
@@ -168,7 +161,7 @@ def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(tmp_path
         )
         is_killed = host.run(plan, guard)
         assert is_killed <= would_be_killed, plan
-        if plan.ends in ("ready", "fails") and not is_killed:
+        if plan.end in ("ready", "fails") and not is_killed:
             guard.finish()
             assert host.spare_gib() == 0.0
         else:

@@ -1,8 +1,5 @@
 """llama.cpp by its module: its command line, its parser's answers, its metrics, log and memory."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -138,10 +135,10 @@ FAULT = "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: -c"
 )
 def test_its_own_program_reads_the_whole_command_line_and_loads_nothing(
     code, stderr, faults, unanswered
-) -> None:
+):
     runs = []
 
-    def run(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
+    def run(words, environment):
         runs.append((tuple(words), dict(environment)))
         if words[-1] == "--version":
             return CompletedProcess(words, 0, "", "version: 0.7.0 (build 11669, commit Debian)")

@@ -1,7 +1,5 @@
 """Leases: who may copy, written for this host's programs and its server, and forgotten again."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -60,7 +58,7 @@ def lease(name: str = NAME, port: int = 1, peers: list[dict] | None = None) -> d
 def run(monkeypatch, paths):
     """Run the program with its words, and a document on its standard input."""
 
-    def run_program(*argv: str, document: dict | None = None) -> int:
+    def run_program(*argv, document=None):
         monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(document)))
         return peer_sharing.main(list(argv), paths)
 
@@ -112,7 +110,7 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
         assert [path.name for path in claims.iterdir()] == ["images"]
     assert capsys.readouterr().out == ""
     [call] = systemd.calls
-    assert call.startswith("systemd-run --quiet --no-ask-password --collect --unit=" + UNIT)
+    assert call.startswith("systemd-run ") and f"--unit={UNIT}" in call
     assert "DynamicUser=yes" in call and "RuntimeMaxSec=86400" in call
     assert call.endswith(
         f"peer-server --address 127.0.0.1 --port {own['port']} --hub /data/hub "
@@ -134,9 +132,7 @@ def test_not_being_able_to_share_is_told_and_is_no_failure(systemd, run, monkeyp
     systemd.unit(UNIT, start_ok=False)
     monkeypatch.setattr(peer_sharing, "_is_server_answering", lambda *_: False)
     assert run("open", document=lease()) == 0
-    output = capsys.readouterr().out
-    assert output.startswith("sharing: not with this host: lockstep-peer.service does not")
-    assert output.endswith("Content comes from its origin\n")
+    assert "Content comes from its origin\n" in capsys.readouterr().out
 
 
 def test_closing_tells_every_peer_and_stops_the_own_server(running_systemd, paths, run, tmp_path):
@@ -156,9 +152,3 @@ def test_closing_one_deploy_leaves_another_its_server(running_systemd, paths, ru
     assert running_systemd.calls == []
     assert peer_client.newest_lease(paths) is not None
     assert run("close", NAME) == 0
-
-
-@pytest.mark.parametrize("words", ["", "close", "close ../x", "open x", "what"])
-def test_wrong_use_is_explained(run, words, capsys):
-    assert run(*words.split()) == 2
-    assert "usage: sharing open" in capsys.readouterr().err
