@@ -1,24 +1,26 @@
-"""The authority of an inventory's gateways: made once, taken over, believed for private names."""
+"""The authorities of gateways and of Sparks: made once, taken over, believed for private names."""
 
 import io
 import re
 import stat
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from lockstep.onhost.access import certificate_authority
+from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
 from lockstep.onhost.core import errors
 
 KEY = "-----BEGIN PRIVATE KEY-----"
 
 
-def run(*argv: object, stdin: str = "") -> tuple[int, str]:
+def run(*argv: object, stdin: str = "", program=certificate_authority) -> tuple[int, str]:
     words, out = list(map(str, argv)), io.StringIO()
     with redirect_stdout(out), redirect_stderr(out), mock.patch("sys.stdin", io.StringIO(stdin)):
-        code = errors.run_main("make-authority", lambda: certificate_authority.main(words))
+        code = errors.run_main("lockstep", lambda: program.main(words))
     assert KEY not in out.getvalue()
     return code, out.getvalue()
 
@@ -94,3 +96,56 @@ def test_it_is_believed_for_private_names_and_those_of_the_hosts(name, authority
 def test_it_is_believed_for_no_other_name(name, authority_file, tmp_path):
     result = verify(tmp_path, name)
     assert result.returncode != 0 and "permitted subtree violation" in result.stderr
+
+
+# peer_certificates.py
+
+ROLES = ("agent", "gateway")
+run_peers = partial(run, program=peer_certificates)
+
+
+@pytest.fixture
+def authority(tmp_path):
+    path = tmp_path / "spark1/peer-authority.pem"
+    assert run_peers(path, "spark1", *ROLES)[0] == 0
+    return path
+
+
+def authority_certificate(path: Path) -> str:
+    return path.read_text().partition("-----END PRIVATE KEY-----\n")[2]
+
+
+def test_each_role_has_a_key_of_its_own_for_root_alone(authority):
+    paths = [authority, *(authority.with_name(f"peer-{role}-spark1.pem") for role in ROLES)]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600] * 3
+    texts = [path.read_text() for path in paths]
+    assert len({text.partition("-----END")[0] for text in texts}) == 3
+    assert all(text.endswith(authority_certificate(authority)) for text in texts)
+
+
+def test_the_authority_is_made_once_and_anew_where_it_is_damaged(authority):
+    identity = authority.with_name("peer-agent-spark1.pem")
+    earlier_text = authority.read_text()
+    authority.chmod(0o644)
+    identity.unlink()
+    assert run_peers(authority, "spark1", "agent")[0] == 0
+    assert authority.read_text() == earlier_text
+    assert stat.S_IMODE(authority.stat().st_mode) == 0o600
+    assert identity.exists()
+    authority.write_text(earlier_text[:-60])
+    assert run_peers(authority, "spark1", "agent")[0] == 0
+    assert peer_tls.is_identity_accepted(identity, authority, "lockstep:agent:spark1")
+
+
+def test_the_authority_of_another_host_takes_the_place_of_ones_own_and_nothing_else(
+    authority, tmp_path
+):
+    path = tmp_path / "spark2/peer-authority.pem"
+    assert run_peers(path, "spark2", "agent")[0] == 0
+    assert run_peers("--take", path, "spark2", "agent", stdin=authority.read_text() + "\n")[0] == 0
+    assert path.read_text() == authority.read_text()
+    identity = path.with_name("peer-agent-spark2.pem").read_text()
+    assert identity.endswith(authority_certificate(authority))
+    code, output = run_peers("--take", path, "spark2", "agent", stdin="nonsense\n")
+    assert code == errors.EXIT_FAILED and "expected a key and its certificate" in output
+    assert path.read_text() == authority.read_text()
