@@ -4,8 +4,6 @@ import errno
 import hashlib
 import http.client
 import os
-import socketserver
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 from a_peer import TOKEN, Spark
 from lab_servers import until
+from local_server import Reply, refused_address, serving
 
 from lockstep.onhost.fetch import announced_fetches, peer_client, peer_server
 
@@ -101,24 +100,17 @@ def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, blob, pa
         assert lines == [f"{NAME[:12]} from spark1 is not what its hash says; not used"]
 
 
-class Cut(socketserver.StreamRequestHandler):
-    """A peer that dies in the middle of every answer."""
-
-    def handle(self):
-        head = self.rfile.readline().split()[0]
-        while self.rfile.readline().strip():
-            pass
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY))
-        if head == b"GET":
-            self.wfile.write(BODY[:700_000])
+def peer_at(name: str, address: str) -> peer_client.Peer:
+    host, _, port = address.partition(":")
+    return peer_client.Peer(name, host, int(port), earlier=True)
 
 
 @pytest.fixture
 def dying():
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Cut) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield peer_client.Peer("dying", "127.0.0.1", server.server_address[1], earlier=True)
-        server.shutdown()
+    """A peer that dies in the middle of every answer."""
+    cut = Reply(BODY[:700_000], headers={"Content-Length": str(len(BODY))})
+    with serving({f"/content/{NAME}": cut}) as server:
+        yield peer_at("dying", server.host)
 
 
 def test_of_a_peer_that_vanishes_in_the_middle_stays_what_came_and_another_replaces_it(
@@ -135,9 +127,7 @@ def test_of_a_peer_that_vanishes_in_the_middle_stays_what_came_and_another_repla
 
 
 def test_a_peer_that_is_off_and_no_lease_are_no_failure(blob):
-    with socketserver.TCPServer(("127.0.0.1", 0), Cut) as server:
-        port = server.server_address[1]
-    assert not copies(copier(peer_client.Peer("off", "127.0.0.1", port, earlier=True)), blob)
+    assert not copies(copier(peer_at("off", refused_address())), blob)
     assert not copies(peer_client.Copier(None), blob)
 
 
