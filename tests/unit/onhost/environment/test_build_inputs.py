@@ -4,7 +4,6 @@ import base64
 import functools
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from a_peer import Spark, write_lease
+from a_probe import program
 from a_repository import commit, fork, git, source
 from forked_pip import fork_pip
 from local_server import LocalServer, Reply, serving
@@ -93,14 +93,6 @@ class Host:
         if subprocess.run(argv, capture_output=True, check=False).returncode != 0:
             raise errors.Problem("it failed")
 
-    def call_python_by(self, script: str) -> None:
-        """Have the interpreter started by a script, which ends with its start."""
-        self.home.parent.mkdir(parents=True)
-        program = self.home.parent / "python"
-        program.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} "$@"\n')
-        program.chmod(0o755)
-        self.spec["tools"] = str(program)
-
     def head(self) -> str:
         return git(self.home / "vllm", "rev-parse", "HEAD")
 
@@ -115,33 +107,17 @@ def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index,
 
 
 @pytest.mark.slow
-def test_a_pip_that_is_killed_leaves_what_it_had_whole(tmp_path, index):
-    """The real one, in the middle of its second file."""
-    path = f"/whl/other/{OTHER['file']}"
-    index.answers["/whl/other/"] = Reply(f'<a href="{path}">o</a>'.encode(), 200, HTML)
-    index.answers[path] = Reply(OTHER_BODY)
-    second = index.answers[f"/whl/files/{QUOTED}"]
-    log = tmp_path / "pid"
-
-    def answer(request):
-        # The first pip is cut off here, with the other file whole.
-        pids = log.read_text().split()
-        if len(pids) == 1:
-            os.kill(int(pids[0]), signal.SIGKILL)
-        return second
-
-    index.answers[f"/whl/files/{QUOTED}"] = answer
+def test_of_a_pip_that_was_cut_off_whole_files_are_kept_and_half_ones_are_not(tmp_path, index):
     host = Host(tmp_path, index, packages=[OTHER, PACKAGE])
-    host.call_python_by(f"echo $$ >> {log}")
-    with pytest.raises(errors.Problem):
-        host.bring()
-    # It has each file in a folder for itself until all of them are there.
-    (host.folder / ".pip/pip-unpack-x").mkdir()
-    (host.folder / ".pip/pip-unpack-x" / FILE).write_bytes(BODY[:1000])
+    # pip has each file in a folder for itself until all of them are there.
+    for name, file, content in (("x", OTHER["file"], OTHER_BODY), ("y", FILE, BODY[:1000])):
+        path = host.folder / f".pip/pip-unpack-{name}" / file
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
     host.bring()
     assert (host.folder / NAME).read_bytes() == BODY
     assert (host.folder / OTHER["sha256"]).read_bytes() == OTHER_BODY
-    assert index.paths.count(path) == 1 and not (host.folder / ".pip").exists()
+    assert not (host.folder / ".pip").exists()
 
 
 def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
@@ -164,13 +140,14 @@ def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index
     login, basic = "http://me:s3cret@", "Basic " + base64.b64encode(b"me:s3cret").decode()
     page = f'<a href="{index.url}/whl/files/{QUOTED}#sha256={NAME}">torch</a>'.encode()
     with serving({"/private/torch/": Reply(page, 200, HTML)}) as private:
-        host = Host(tmp_path / "one", index, index=f"{login}{private.host}/private")
-        host.call_python_by(f'echo "$@" >> {tmp_path}/argv')
+        script = f'echo "$@" >> {tmp_path}/argv\nexec {sys.executable} "$@"'
+        tools = str(program(tmp_path / "bin", "python", script))
+        host = Host(tmp_path, index, index=f"{login}{private.host}/private", tools=tools)
         host.bring()
         assert (passwords(private), passwords(index)) == ([basic], [None])
     # The wheel of compiled parts is no package of an index.
     url = f"{login}{index.host}/whl/files/{QUOTED}"
-    pip = wheel_store.Pip(host.spec["tools"], wheel_store.pip_index_variables(None, [], [url]))
+    pip = wheel_store.Pip(tools, wheel_store.pip_index_variables(None, [], [url]))
     store = wheel_store.WheelStore(tmp_path / "two", pip, peer_client.Copier(None))
     store.bring_wheels("vllm", [wheel_store.Wheel("torch", "1", FILE, NAME, None, url)])
     assert passwords(index)[-1] == basic
