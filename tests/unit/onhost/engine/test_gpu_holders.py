@@ -99,12 +99,12 @@ def test_ours_are_not_among_them(spark, monkeypatch):
     names = [line[:14] for line in spark.shows("1, v, 9", "2, s, 9", "3, p, 9", "4, o, 9")]
     assert names == ["ollama.service"]
     assert len(gpu_holders.deployed_host_sentences(None)) == 1
+    # Until the first deploy only a container's label says so.
+    spark.paths.models.unlink()
+    assert len(gpu_holders.deployed_host_sentences(None)) == 2
     # What may be ours is not accused while Docker is silent.
     spark.docker.close()
     spark.paths.docker_socket.unlink(missing_ok=True)
-    assert [holder.place for holder in spark.foreign()] == ["ollama.service"]
-    # Until the first deploy only a container's label says so.
-    spark.paths.models.unlink()
     assert len(gpu_holders.deployed_host_sentences(None)) == 2
 
 

@@ -1,4 +1,4 @@
-"""Processes of an engine: who lives, who listens at its port, and which files they use."""
+"""Who listens at an engine's port: its own process or a stranger; and what a process has open."""
 
 import mmap
 import os
