@@ -108,24 +108,6 @@ def test_a_container_of_somebody_elses_is_found() -> None:
     assert chat.mounts == {"/models": "/srv/llm"}
 
 
-@pytest.mark.parametrize(
-    ("line", "unit", "words"),
-    [
-        ("/x %n %N %p %%", "e@a-b.service", ["/x", "e@a-b.service", "e@a-b", "e", "%"]),
-        (r"/x %I", r"e@a\x2db-c.service", ["/x", "a-b/c"]),
-        ("/x $NONE ${NONE} x${ONE}y", "x.service", ["/x", "", "x1y"]),
-        ("/x ${SECRET} $SECRET", "x.service", ["/x", "${SECRET}", "$SECRET"]),
-        # The last start counts.
-        ("/a\nExecStart=\nExecStart=/b", "x.service", ["/b"]),
-        ("", "x.service", []),
-    ],
-)
-def test_specifiers_and_variables_of_a_command_line_are_filled_in(line, unit, words):
-    text, is_secret = f"[Service]\nExecStart={line}\n", {"SECRET"}.__contains__
-    variables = {"ONE": "1", "SECRET": "hf_x"}
-    assert foreign_unit_command_line.argv(text, unit, variables, is_secret) == words
-
-
 def test_a_file_of_variables_wins(tmp_path):
     text = "# A=no\n; B=no\n\nA=b=c\nA=\"d  e\"\nB='f g'\nC=one \\\ntwo\nno pair\n"
     (tmp_path / "1.env").write_text(text)

@@ -1,4 +1,4 @@
-"""Who listens at an engine's port: its own process or a stranger; and what a process has open."""
+"""Listeners at an engine's port, its own process or a stranger; and what a process has open."""
 
 import mmap
 import os

@@ -44,10 +44,10 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "uv-cache"
 
 
-@pytest.mark.parametrize("lost", ["", "part-1.0.dist-info", "part-1.0.dist-info/METADATA"])
-def test_a_cache_that_lost_a_part_of_an_unpacked_wheel_is_seen(cache, lost):
+@pytest.mark.parametrize("lost_part", ["", "part-1.0.dist-info", "part-1.0.dist-info/METADATA"])
+def test_a_cache_that_lost_a_part_of_an_unpacked_wheel_is_seen(cache, lost_part):
     [folder] = (cache / "archive-v0").iterdir()
-    path = folder / lost
+    path = folder / lost_part
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert is_broken(install(*LIST), cache)
 

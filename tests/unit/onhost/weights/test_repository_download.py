@@ -66,7 +66,7 @@ def elsewhere(hub):
         yield server
 
 
-def fetched(hub: LocalServer) -> list[str]:
+def fetched_files(hub: LocalServer) -> list[str]:
     """The files that were asked for."""
     return sorted(request.path.split("/", 5)[5] for request in hub.requests)
 
@@ -122,7 +122,7 @@ def test_a_fetch_brings_what_is_missing_and_a_second_one_asks_nobody(spec, hub, 
     assert weights_status["bytes_total"] == 2 * len(WEIGHTS) + 2
     assert fetch(spec) == 0
     assert state(spec)["state"] == "complete"
-    assert fetched(hub) == sorted(CONTENT)
+    assert fetched_files(hub) == sorted(CONTENT)
     first, *_, last = capsys.readouterr().out.splitlines()
     assert first == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
     assert last.startswith("weights org/small: complete at /")
@@ -140,7 +140,7 @@ def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkey
     """The engine is asked about a checkpoint by its configuration, hours before its weights."""
     monkeypatch.setattr(weights_spec, "SMALL", 100)
     assert fetch(spec, "--small") == 0
-    assert fetched(hub) == ["config.json", "original/params.json"]
+    assert fetched_files(hub) == ["config.json", "original/params.json"]
     assert "complete" not in capsys.readouterr().out
     weights_status = state(spec)
     assert (weights_status["state"], weights_status["missing"]) == ("incomplete", LARGE)
@@ -148,7 +148,7 @@ def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkey
     assert not (snapshot(spec).parents[1] / "refs/main").exists()
     hub.requests.clear()
     assert fetch(spec) == 0
-    assert fetched(hub) == LARGE
+    assert fetched_files(hub) == LARGE
     assert state(spec)["state"] == "complete"
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
     assert state(spec)[fault_key] == [fault_name]
     hub.requests.clear()
     assert fetch(spec) == 0
-    assert fetched(hub) == [path]
+    assert fetched_files(hub) == [path]
     engines_folder = Path(state(spec)["path"])
     assert {path: (engines_folder / path).read_bytes() for path in CONTENT} == CONTENT
     assert state(spec)["state"] == "complete"
@@ -218,21 +218,21 @@ def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
 def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy(
     spec, hub, capsys, path, repository
 ):
-    spoiled = [Reply(bytes(len(CONTENT[path])))]
+    spoiled_replies = [Reply(bytes(len(CONTENT[path])))]
     right = Reply(CONTENT[path])
-    hub.answers[ADDRESSES[path]] = lambda _: spoiled.pop() if spoiled else right
+    hub.answers[ADDRESSES[path]] = lambda _: spoiled_replies.pop() if spoiled_replies else right
     assert fetch(spec) == 0
-    assert fetched(hub).count(path) == 2
+    assert fetched_files(hub).count(path) == 2
     assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
     assert state(spec)["state"] == "complete"
     cache = weights_spec.parse_spec(spec.read_text()).cache_dir
     shutil.rmtree(cache)
     hub.requests.clear()
-    spoiled += 9 * [Reply(bytes(len(CONTENT[path])))]
+    spoiled_replies += 9 * [Reply(bytes(len(CONTENT[path])))]
     message = f"{repository} {path}: corrupt, also after fetching it again. Remedy: check"
     with pytest.raises(errors.Problem, match=f"{message} .* the source {hub.url}"):
         fetch(spec)
-    assert fetched(hub).count(path) == 2
+    assert fetched_files(hub).count(path) == 2
     # It is thrown away.
     assert not list(cache.glob(f"models--*/snapshots/*/{path}"))
     assert all(any(blob.read_bytes()) for blob in cache.glob("*/blobs/*"))
@@ -346,9 +346,11 @@ def test_a_hub_that_refuses_is_explained(spec, hub, monkeypatch, status, error_c
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
     # What an earlier fetch had begun is there already.
-    begun = snapshot(spec).parents[1] / f"blobs/{hash_of(LARGE[0], WEIGHTS)['sha256']}.incomplete"
-    begun.parent.mkdir(parents=True)
-    begun.write_bytes(WEIGHTS[:500_000])
+    begun_file = (
+        snapshot(spec).parents[1] / f"blobs/{hash_of(LARGE[0], WEIGHTS)['sha256']}.incomplete"
+    )
+    begun_file.parent.mkdir(parents=True)
+    begun_file.write_bytes(WEIGHTS[:500_000])
     with pytest.raises(errors.Problem, match=r"1.6 MB to fetch, 1.0 MB free under") as problem:
         fetch(spec)
     assert problem.value.code == 5
