@@ -1,7 +1,5 @@
 """The ssh keys of backups to another Spark: made once, public halves alone on their way."""
 
-from __future__ import annotations
-
 import io
 import stat
 import subprocess
@@ -20,8 +18,7 @@ def private(tmp_path, capsys):
     """A pair that was just made, with its public half in `public`; a make was cut off before."""
     (tmp_path / "key.new").write_text("half")
     assert backup_ssh_key.main(["make", str(tmp_path / "key"), str(tmp_path / "public")]) == 0
-    output = capsys.readouterr().out
-    assert output.splitlines() == [f"made {tmp_path}/key", f"wrote {tmp_path}/public"]
+    assert capsys.readouterr().out == f"made {tmp_path}/key\nwrote {tmp_path}/public\n"
     return tmp_path / "key"
 
 
@@ -55,9 +52,6 @@ def test_a_host_key_is_written_as_ssh_knows_hosts(private, tmp_path):
 @pytest.mark.parametrize("more", ["", "spark2.lockstep "])
 def test_a_public_half_is_taken(more, private, tmp_path, monkeypatch):
     text = more + private.with_name("public").read_text()
-    monkeypatch.setattr("sys.stdin", io.StringIO(text + "\n"))
-    with pytest.raises(errors.Problem, match="no public key"):
-        backup_ssh_key.main(["take", str(tmp_path / "taken")])
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     backup_ssh_key.main(["take", str(tmp_path / "taken")])
     assert (tmp_path / "taken").read_text() == text
@@ -65,13 +59,7 @@ def test_a_public_half_is_taken(more, private, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "ssh-rsa AAAA",
-        f'command="sh" {PUBLIC}',
-        f"{PUBLIC}\n{PUBLIC}",
-        "-----BEGIN OPENSSH PRIVATE KEY-----",
-    ],
+    ["", f'command="sh" {PUBLIC}', f"{PUBLIC}\n{PUBLIC}", "-----BEGIN OPENSSH PRIVATE KEY-----"],
 )
 def test_what_is_no_public_half_is_refused(text):
     with pytest.raises(errors.Problem, match="no public key"):

@@ -1,7 +1,5 @@
 """Files that programs on a host replace: whole, with mode and owner, nothing left beside them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -80,11 +78,3 @@ def test_a_link_is_replaced_and_its_target_untouched(tmp_path):
     atomic_files.write(link, "ours")
     assert not link.is_symlink() and (tmp_path / "one").read_text() == "theirs"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["current", "one"]
-
-
-def test_a_document_and_one_that_cannot_be_read_which_is_none(tmp_path):
-    (tmp_path / "cut").write_text('{"a": ')
-    atomic_files.write_json(tmp_path / "whole", {"a": [1]}, mode=0o640)
-    documents = [atomic_files.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
-    assert documents == [None, None, {"a": [1]}]
-    assert (tmp_path / "whole").read_text().endswith("}\n") and mode(tmp_path / "whole") == 0o640

@@ -1,7 +1,5 @@
 """A lock file is for its account alone, or others could hold it; a note names the holder."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

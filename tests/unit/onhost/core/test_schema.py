@@ -1,8 +1,6 @@
 """Plain values into dataclasses: types, rules beside them, and errors with file, line and key."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -72,22 +70,15 @@ LIST, MAPPING = "must be a list; found", "must be a mapping; found"
         ({"port": 10}, f"port is not a port; found 10; {PORTS}"),
         ({"port": True}, f"port must be a whole number; found True; {PORTS}"),
         ({"ports": [2, 0]}, f"ports[1] is not a port; found 0; {PORTS}"),
-        (
-            {"ports": "2"},
-            f"ports {LIST} '2'. Write ('2',): the comma makes it a list.",
-        ),
+        ({"ports": "2"}, f"ports {LIST} '2'. Write ('2',): the comma makes it a list."),
         ({"ports": 2}, f"ports {LIST} 2."),
-        (
-            {"switchable": True},
-            f'switchable {MAPPING} True. Write {{"enabled": True}}.',
-        ),
+        ({"switchable": True}, f'switchable {MAPPING} True. Write {{"enabled": True}}.'),
         ({"words": []}, f"words {MAPPING} []."),
         ({"size": True}, f"size {MAPPING} True."),
         (
             {"shape": "rign"},
             f"shape is not known; found 'rign'. Did you mean 'ring'? Allowed: {SHAPES}",
         ),
-        ({"shape": "star"}, f"shape is not known; found 'star'; allowed: {SHAPES}"),
         ({"shape": ["pair"]}, f"shape is not known; found ['pair']; allowed: {SHAPES}"),
         ({"words": {"a": "B"}}, f"words.a is no word; found 'B'; {WORDS}"),
         ({"words": {"A b": "b"}}, f"words['A b'] is no word; found 'A b'; {WORDS}"),
@@ -117,9 +108,9 @@ def test_all_faults_are_for_whoever_asks_for_them_and_the_first_for_others() -> 
         **{"prt": 1, "port": 10, "ports": [0, 1, 99], "words": {"A": "B", "b": "c"}},
         **{"size": {"unit": "GB"}, "text": 1},
     }
-    messages: list[str] = []
+    messages = []
 
-    def of_all(faults: Sequence[InventoryError]) -> Exception:
+    def of_all(faults):
         messages.extend(fault.summary for fault in faults)
         return faults[-1]
 
@@ -135,7 +126,7 @@ def test_all_faults_are_for_whoever_asks_for_them_and_the_first_for_others() -> 
         read(values)
 
 
-def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent() -> None:
+def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent():
     text = "text:\nport: 3\nsize:\n  value: '7 '\nshape:\n"
     assert read(parse_mapping(text, "a.yaml")) == Data(3, size=Size("7", "GiB"))
     wrong = parse_mapping(f"{text}ports:\n- 1\n- 99\nwords:\n  a: b\n  c: 1\n", "a.yaml")

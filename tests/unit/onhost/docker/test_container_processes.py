@@ -1,9 +1,8 @@
 """Containers of ours: their processes, their end by Docker or without, and a silent daemon."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from onhost_fakes import FakeDocker, let_the_kernel_kill, put_in_container
@@ -48,14 +47,9 @@ def test_its_processes_are_found_and_no_other_s(paths, monkeypatch):
     put_in_container(paths, "vllm-qwen36", 12, 11)
     put_in_container(paths, "vllm", 13)
     assert process_ids_of_container("vllm-qwen36", paths) == [11, 12]
-    put_in_container(paths, "vllm-qwen36")
-    assert process_ids_of_container("vllm-qwen36", paths) == []
-
-    def fail_to_read(*_: object, **__: object) -> str:
-        raise OSError(19, "No such device")
 
     # A group may end while it is read.
-    monkeypatch.setattr(Path, "read_text", fail_to_read)
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=OSError(19, "No such device")))
     assert process_ids_of_container("vllm", paths) == []
 
 
@@ -84,8 +78,8 @@ def test_a_container_is_stopped_until_its_name_is_free(docker, paths, capsys):
     docker.deaf_removals = 2  # `docker run --rm` is removing it at the same moment
     assert stop_container.main(["vllm-qwen36"], paths) == 0
     assert docker.containers == {}
-    assert capsys.readouterr().out == "lockstep: container vllm-qwen36 is gone\n"
     # Where there is none it has nothing to do, and says nothing.
+    capsys.readouterr()
     assert stop_container.main(["vllm-qwen36"], paths) == 0
     assert capsys.readouterr().out == ""
 
@@ -102,16 +96,13 @@ def test_a_container_that_stays_is_an_error_and_one_of_others_is_left_alone(dock
 
 
 @pytest.mark.parametrize(
-    ("state", "remedy"), [("absent", "start"), ("refuses", "start"), ("hangs", "restart")]
+    ("hangs", "remedy"), [(False, "systemctl start docker"), (True, "systemctl restart docker")]
 )
-def test_a_daemon_that_hangs_is_restarted_and_an_absent_one_started(tmp_path, state, remedy):
+def test_a_daemon_that_hangs_is_restarted_and_one_that_refuses_is_started(tmp_path, hangs, remedy):
     path = tmp_path / "docker.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
-        if state != "absent":
-            daemon.bind(str(path))
-        if state == "hangs":
+        daemon.bind(str(path))
+        if hangs:
             daemon.listen()
-        with pytest.raises(docker_api.DockerUnreachable) as problem:
+        with pytest.raises(docker_api.DockerUnreachable, match=f"Remedy: sudo {remedy}"):
             docker_api.Docker(path, timeout=0.05).running_containers()
-    assert f"Remedy: sudo systemctl {remedy} docker" in str(problem.value)
-    assert ("a hot model" in str(problem.value)) == (remedy == "restart")

@@ -1,7 +1,5 @@
 """Steps of a model's unit: a start that is stopped, the end of its engine, and what comes last."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -14,7 +12,6 @@ from a_disk import Disk
 from onhost_fakes import REPOSITORY, begin_boot, host_root
 
 from lockstep.onhost import __main__
-from lockstep.onhost.core import errors
 from lockstep.onhost.engine import exec_stop, exec_stop_post, start_check_sigterm
 from lockstep.onhost.records import models_by_boot
 from lockstep.onhost.system import disk_read_ahead
@@ -48,17 +45,16 @@ def test_who_sent_the_signal_decides_how_a_check_of_a_start_ends(systemd, code, 
     ("word", "is_armed"), [("cluster", True), ("gate", True), ("ready", True), ("minimum", False)]
 )
 def test_the_checks_of_a_start_arm_it_before_anything_else(monkeypatch, word, is_armed):
-    steps: list[str] = []
+    steps = []
 
-    def import_module(name: str) -> SimpleNamespace:
-        steps.append("imported")
-        return SimpleNamespace(main=lambda argv: 0)
+    def import_module(name):
+        assert steps == (["armed"] if is_armed else [])
+        return SimpleNamespace(main=lambda argv: 7)
 
     monkeypatch.setattr(start_check_sigterm, "exit_check_on_sigterm", lambda: steps.append("armed"))
     monkeypatch.setattr(__main__.importlib, "import_module", import_module)
     monkeypatch.setattr(sys, "argv", ["lockstep", word])
-    assert __main__.main() == 0
-    assert steps == (["armed", "imported"] if is_armed else ["imported"])
+    assert __main__.main() == 7
 
 
 # Ends with 7 when it is asked, unless it is to wait for its clients.
@@ -71,25 +67,21 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("engine", "words", "code", "message"),
+    ("engine", "words", "code"),
     [
-        ("free", ("--within", "60"), 7, ""),
-        (
-            *("waits", ("--within", "0.2"), -signal.SIGKILL),
-            "lockstep end: killed, for it had not ended 0.2 s after it was asked",
-        ),
+        ("free", ("--within", "60"), 7),
+        ("waits", ("--within", "0.2"), -signal.SIGKILL),
         # systemd has asked it, so it is not asked again.
-        ("free", ("--within", "0.2", "--asked"), -signal.SIGKILL, "lockstep end: killed"),
+        ("free", ("--within", "0.2", "--asked"), -signal.SIGKILL),
     ],
     ids=["ends by itself", "waits for its clients", "was asked"],
 )
-def test_an_engine_is_asked_to_end_and_then_killed(capsys, engine, words, code, message):
+def test_an_engine_is_asked_to_end_and_then_killed(capsys, engine, words, code):
     argv = [sys.executable, "-IS", "-c", ENGINE, engine]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
         assert exec_stop.main([*words, str(process.pid)]) == 0
-        output = capsys.readouterr().out
-        assert output.startswith(message) and bool(output) == bool(message)
+        assert ("lockstep end: killed" in capsys.readouterr().out) == (code != 7)
         assert process.wait() == code
 
 
@@ -113,28 +105,23 @@ def test_shared_memory_of_an_engine_that_is_killed_is_taken_back():
         assert not segment.exists()
 
 
-def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do(capsys):
+def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do():
     with subprocess.Popen(["true"]) as child:
         child.wait()
     assert exec_stop.main(["--within", "60", str(child.pid)]) == 0
     # systemd leaves $MAINPID out then.
     assert exec_stop.main(["--within", "60"]) == 0
-    assert capsys.readouterr().out == ""
 
 
-def test_a_unit_that_ended_while_it_loaded_leaves_nothing(tmp_path, capsys):
+def test_a_unit_that_ended_while_it_loaded_leaves_nothing(tmp_path):
     paths = host_root(tmp_path / "root", {})
-    for words in ([], ["ended"], ["noted", "qwen"]):
-        assert exec_stop_post.main(words, paths) == errors.EXIT_USAGE
-        assert "usage: boots ended MODEL" in capsys.readouterr().err
-        assert not paths.boots.exists()
     disk = Disk(paths)
     device = paths.root.stat().st_dev
     disk_read_ahead.raise_read_ahead("qwen", [device], paths, pytest.fail)
     models_by_boot.record_model_phase(paths, "qwen", models_by_boot.STARTING)
-    assert exec_stop_post.main(["ended", "mistral"], paths) == errors.EXIT_DONE
+    assert exec_stop_post.main(["ended", "mistral"], paths) == 0
     assert disk.kib == disk_read_ahead.RAISED_KIB
-    assert exec_stop_post.main(["ended", "qwen"], paths) == errors.EXIT_DONE
+    assert exec_stop_post.main(["ended", "qwen"], paths) == 0
     assert disk.kib == 128 and not paths.read_ahead.exists()
     begin_boot(paths, "2")
     assert models_by_boot.cut_off_boot(paths) is None

@@ -1,10 +1,6 @@
 """Engines of somebody else's are found as units and containers, and their secrets are not told."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from onhost_fakes import FakeSystemd
@@ -45,7 +41,7 @@ QUIET=sk-abcdefghijklmnopqrst
 
 
 @pytest.fixture
-def units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+def units(monkeypatch, tmp_path):
     """Units of others on a host whose systemd has these, by name."""
     (tmp_path / "engine.env").write_text(VARIABLES)
     systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
@@ -112,37 +108,10 @@ def test_a_container_of_somebody_elses_is_found() -> None:
     assert chat.mounts == {"/models": "/srv/llm"}
 
 
-@pytest.mark.parametrize(
-    ("line", "unit", "words"),
-    [
-        ("-/x/vllm serve 'a b'", "x.service", ["/x/vllm", "serve", "a b"]),
-        ("/x %i %I %p %%", "e@a-b.service", ["/x", "a-b", "a/b", "e", "%"]),
-        ("/x %n %N", "e@a-b.service", ["/x", "e@a-b.service", "e@a-b"]),
-        (r"/x %I", r"e@a\x2db-c.service", ["/x", "a-b/c"]),
-        ("/x $MORE ${MORE} x${ONE}y", "x.service", ["/x", "a", "b", "a b", "x1y"]),
-        ("/x $NONE ${NONE}", "x.service", ["/x", ""]),
-        ("/x $$ONE ${SECRET} $SECRET", "x.service", ["/x", "$ONE", "${SECRET}", "$SECRET"]),
-        # The last start counts, and lines may be continued.
-        ("/a\nExecStart=\nExecStart=/b \\\n  --c", "x.service", ["/b", "--c"]),
-        ("", "x.service", []),
-    ],
-)
-def test_specifiers_and_variables_of_a_command_line_are_filled_in(line, unit, words) -> None:
-    text, is_secret = f"[Service]\nExecStart={line}\n", {"SECRET"}.__contains__
-    variables = {"MORE": "a b", "ONE": "1", "SECRET": "hf_x"}
-    assert foreign_unit_command_line.argv(text, unit, variables, is_secret) == words
-
-
-@pytest.mark.parametrize(
-    ("text", "variables"),
-    [
-        ("# A=no\n; B=no\n\nA=\"b  c\"\nB='d e'\nC = f g\n", {"A": "b  c", "B": "d e", "C": "f g"}),
-        ("A=one \\\ntwo\nno pair\n", {"A": "one two"}),
-        ("A=b=c\nA=d\n", {"A": "d"}),
-    ],
-)
-def test_a_file_of_variables_wins_and_one_that_is_not_there_is_none(tmp_path, text, variables):
+def test_a_file_of_variables_wins(tmp_path):
+    text = "# A=no\n; B=no\n\nA=b=c\nA=\"d  e\"\nB='f g'\nC=one \\\ntwo\nno pair\n"
     (tmp_path / "1.env").write_text(text)
-    files = f"{tmp_path}/*.env (ignore_errors=no)\n/nonexistent/x (ignore_errors=yes)"
+    files = f"{tmp_path}/*.env (ignore_errors=no)"
     state = {"Environment": 'A=1 "Z=x y"', "EnvironmentFiles": files}
-    assert foreign_unit_command_line.variables(state) == {"Z": "x y", **variables}
+    read_variables = foreign_unit_command_line.variables(state)
+    assert read_variables == {"Z": "x y", "A": "d  e", "B": "f g", "C": "one two"}

@@ -1,11 +1,8 @@
 """Readiness: a unit counts as started after a generated token, and fails as soon as it can."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -64,7 +61,6 @@ def test_a_generated_token_makes_it_ready(fake, main_process, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "code", "answer", "limit_s", "words"),
     [
-        ("chat", 200, FakeEngine.answer("", 0), 1.0, ""),
         ("chat", 200, FakeEngine.answer("", 1), 1.0, ""),
         ("chat", 200, {}, 1.0, ""),
         # It is wedged, and never answers.
@@ -86,22 +82,6 @@ def test_a_green_engine_that_generates_nothing_is_not_ready(
     never.set()
 
 
-def only_when_green(fake: FakeEngine) -> None:
-    """Let an engine refuse what it is asked before it is green, which it is not yet."""
-    fake.health = 503
-    fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
-
-
-def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, capsys):
-    only_when_green(fake)
-    threading.Timer(1.0, lambda: setattr(fake, "health", 200)).start()
-
-    assert waiter(fake.url, main_process.pid).wait(None).startswith("2 tokens in ")
-    imports, green = capsys.readouterr().out.splitlines()
-    assert imports == "loading the engine's program"
-    assert green.startswith("/health is green after ")
-
-
 def test_a_port_that_never_opens_fails_with_the_limit_or_the_main_processs_end(main_process):
     # In words: no number of an error.
     words = r"start_timeout_s 1.*http://127.0.0.1:9/health: Connection refused$"
@@ -111,27 +91,24 @@ def test_a_port_that_never_opens_fails_with_the_limit_or_the_main_processs_end(m
     with subprocess.Popen(["sleep", "1"]) as dying:
         waiting = waiter(NOWHERE, dying.pid)
         assert_failure(3, "died before the engine was ready", lambda: waiting.wait(None))
+    # Its id is free for another process now.
+    assert_failure(3, "died", waiting.process.check_alive)
+    assert_failure(3, "died", lambda: waiter(NOWHERE, dying.pid))
 
 
-@pytest.mark.parametrize("stage", ["test_question", "sense"])
-def test_a_main_process_that_dies_when_asked_fails_at_once(
-    main_process, tmp_path, monkeypatch, fake, stage
-):
+def test_a_main_process_that_dies_when_asked_fails_at_once(main_process, tmp_path, fake):
     never = threading.Event()
 
-    def die(*_: object, **__: object) -> tuple[int, object]:
+    def die(_):
         main_process.kill()
         never.wait(180)
         return 500, {}
 
     fake.chat = die
-    monkeypatch.setattr(sense_check, "judge_engine_sense", die)
     waiting = waiter(fake.url, main_process.pid)
-    ask = {
-        "test_question": lambda: waiting.wait(None),
-        "sense": lambda: waiting.check_sense(None, layout.Paths(tmp_path)),
-    }
-    assert_failure(3, "main process .* died", ask[stage])
+    assert_failure(3, "main process .* died", lambda: waiting.wait(None))
+    paths = layout.Paths(tmp_path)
+    assert_failure(3, "main process .* died", lambda: waiting.check_sense(None, paths))
     never.set()
 
 
@@ -155,18 +132,6 @@ def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_s
     assert watch_findings.load(paths).senses == {}
 
 
-def test_a_main_process_that_has_died_is_told_at_once_and_again():
-    process = subprocess.Popen(["sleep", "60"])
-    engine_process = readiness.MainProcess(process.pid)
-    engine_process.check_alive()
-    process.kill()
-    process.wait()
-    # Its id is free for another process now.
-    for look in (engine_process.check_alive, lambda: readiness.MainProcess(process.pid)):
-        with pytest.raises(errors.Problem, match=f"main process {process.pid} died"):
-            look()
-
-
 def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
     (tmp_path / "key").write_text("s3cret\n")
     assert openai_api.api_key(model(api_key_file=str(tmp_path / "key"))) == "s3cret"
@@ -179,7 +144,7 @@ def host_maker(fake, main_process, tmp_path, monkeypatch):
     """Makes a host with one model; its program `ready` is then called with no arguments."""
     monkeypatch.setattr(start_check_sigterm, "register_program_after_stop", lambda _: None)
 
-    def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
+    def make(listens=True, **keys):
         q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
         paths = host_root(tmp_path / "root", {"q": about(**{**q, **keys})})
         if listens:
@@ -204,7 +169,7 @@ def test_pages_are_kept_free_and_a_load_is_told_until_the_engine_is_ready(
     write_meminfo(paths, 40.0, 11.0)
     drop_caches = paths.proc / "sys/vm/drop_caches"
 
-    def turn_green() -> None:
+    def turn_green():
         while not drop_caches.read_text():
             time.sleep(0.05)
         fake.health = 200
@@ -216,7 +181,8 @@ def test_pages_are_kept_free_and_a_load_is_told_until_the_engine_is_ready(
         return watching(guard)
 
     monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watch_with_progress)
-    only_when_green(fake)
+    fake.health = 503
+    fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
     threading.Thread(target=turn_green, daemon=True).start()
     watch_findings.save(paths, watch_findings.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
     disk = Disk(paths)

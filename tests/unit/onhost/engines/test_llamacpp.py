@@ -1,8 +1,5 @@
 """llama.cpp by its module: its command line, its parser's answers, its metrics, log and memory."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -16,8 +13,6 @@ from lockstep.core.errors import RecipeError
 from lockstep.core.figures import Figure
 from lockstep.deploy.checked import rehearse
 from lockstep.fit import catalogue
-from lockstep.fit.cluster_findings import cluster_findings
-from lockstep.fit.command_checks import CommandCase
 from lockstep.fit.fit import fit
 from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
@@ -110,12 +105,6 @@ def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
     assert verdict.need is not None and not verdict.need.of_total
 
 
-def test_it_serves_on_one_host_alone() -> None:
-    findings = cluster_findings(CommandCase(RECIPE, KNOWLEDGE, {}, hosts=2))
-    assert "llama.cpp serves a model on one host alone" in [item.message for item in findings]
-    assert LLAMA.rank_recipe_keys(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
-
-
 def weights(*names: str, words: tuple[str, ...] = ()) -> dict[str, str]:
     """The overrides of a checkpoint with these files."""
     files = tuple(FilePin(name, 1, 64 * "e") for name in names)
@@ -138,10 +127,10 @@ FAULT = "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: -c"
 )
 def test_its_own_program_reads_the_whole_command_line_and_loads_nothing(
     code, stderr, faults, unanswered
-) -> None:
+):
     runs = []
 
-    def run(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
+    def run(words, environment):
         runs.append((tuple(words), dict(environment)))
         if words[-1] == "--version":
             return CompletedProcess(words, 0, "", "version: 0.7.0 (build 11669, commit Debian)")

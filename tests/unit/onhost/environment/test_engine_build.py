@@ -1,7 +1,5 @@
 """The venv engine is built stage by stage; a cut at any moment is mended by the next run."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import fcntl
@@ -11,7 +9,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -31,9 +28,7 @@ pytestmark = pytest.mark.slow
 
 # Does to a folder what uv does, as far as the reader looks, and writes down how it was called.
 # Started a hundred times: without json, pathlib and their imports in half the time.
-UV = (
-    f"#!{sys.executable} -IS"
-    + """
+UV = """\
 import hashlib, os, sys
 from os.path import basename, dirname, exists, isabs, join, realpath
 names = [name for name in sorted(os.environ) if name.startswith(("UV_", "VLLM_", "http"))]
@@ -95,12 +90,9 @@ for word in words:
         os.kill(os.getppid(), 9)
         os.kill(os.getpid(), 9)
 """
-)
 
 # Gives what pip would download: the files beside it whose hashes it is told.
-PIP = (
-    f"#!{sys.executable} -IS"
-    + """
+PIP = """\
 import hashlib, os, sys
 with open(os.path.join(os.path.dirname(__file__), "proxies"), "a") as out:
     out.write(os.environ.get("http_proxy", "none") + "\\n")
@@ -114,7 +106,6 @@ for name in os.listdir(index):
         with open(f"{into}/{name}", "wb") as copy:
             copy.write(content)
 """
-)
 
 
 def wheel(name: str, version: str, stage: str) -> dict[str, Any]:
@@ -156,7 +147,7 @@ class Site:
         (index / COMPILED["file"]).write_text("compiled")
         uv, pip = folder / "bin/uv", folder / "bin/python"
         for path, text in ((uv, UV), (pip, PIP)):
-            path.write_text(text)
+            path.write_text(f"#!{sys.executable} -IS\n{text}")
             path.chmod(0o755)
         home = folder / "engines/0123456789ab"
         variables = {"environment": {"VLLM_USE_PRECOMPILED": "1"}}
@@ -214,11 +205,8 @@ class Site:
         return [ast.literal_eval(line) for line in log.splitlines()]
 
 
-Restore = Callable[[str], Site]
-
-
 @pytest.fixture(scope="module")
-def restored_site(tmp_path_factory: pytest.TempPathFactory) -> Restore:
+def restored_site(tmp_path_factory):
     """Brings back a site at the one place that its paths name: `new`, or `built` by all stages."""
     site = Site(tmp_path_factory.mktemp("engine") / "site")
     shutil.copytree(site.folder, site.folder.with_name("new"), symlinks=True)
@@ -234,16 +222,16 @@ def restored_site(tmp_path_factory: pytest.TempPathFactory) -> Restore:
 
 
 @pytest.fixture
-def site(restored_site: Restore) -> Site:
+def site(restored_site):
     return restored_site("new")
 
 
 @pytest.fixture
-def built_site(restored_site: Restore) -> Site:
+def built_site(restored_site):
     return restored_site("built")
 
 
-def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site) -> None:
+def test_the_stages_bring_about_what_the_specification_asks_for(built_site):
     assert built_site.missing() == {}
     assert git(built_site.home / "vllm", "rev-parse", "HEAD") == built_site.spec["vllm"]["commit"]
     # The fork's build looks for the tag that it left upstream at.
@@ -264,8 +252,8 @@ def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site
     assert sorted(built_site.missing()) == ["flashinfer", "pytorch", "vllm"]
 
 
-def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_site: Site) -> None:
-    def variables(of_fork: bool) -> list[dict[str, str]]:
+def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_site):
+    def variables(of_fork):
         return [keys for argv, keys in built_site.calls() if ("--editable" in argv) is of_fork]
 
     [fork_variables] = variables(of_fork=True)
@@ -286,7 +274,7 @@ def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_s
     [("left_pad-1.0", "vllm", "no left-pad"), ("torch-0.1", "pytorch", "torch 2.10.0+cu130")],
     ids=["somebody else's", "there twice"],
 )
-def test_what_is_not_to_be_there_is_taken_out(built_site, foreign, stage, missing) -> None:
+def test_what_is_not_to_be_there_is_taken_out(built_site, foreign, stage, missing):
     [packages] = (built_site.home / "venv/lib").glob("python*/site-packages")
     folder = packages / f"{foreign}.dist-info"
     folder.mkdir()
@@ -305,7 +293,7 @@ def test_what_is_not_to_be_there_is_taken_out(built_site, foreign, stage, missin
     ],
     ids=["lost a part", "a build fails by itself"],
 )
-def test_a_cache_that_lost_a_part_is_given_up(site: Site, message: str, code: int) -> None:
+def test_a_cache_that_lost_a_part_is_given_up(site, message, code):
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
     message = message.format(cache=cache)
@@ -313,15 +301,11 @@ def test_a_cache_that_lost_a_part_is_given_up(site: Site, message: str, code: in
     result = site.run("pytorch")
     installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
     assert (result.returncode, len(installs)) == (code, 2 - code)
-    assert ("once more, without what uv had cached" in result.stdout) == (code == 0)
     assert message in result.stderr and cache.exists()
-    if code:
-        assert result.stderr == f"{message}\nlockstep engine-build: uv pip ended with 1\n"
-    else:
-        assert "pytorch" not in site.missing()
+    assert ("pytorch" in site.missing()) == bool(code)
 
 
-def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site) -> None:
+def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site):
     result = site.run("pytorch")
     argv, environment = site.calls()[-1]
     assert environment == {
@@ -336,7 +320,7 @@ def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site
     assert [path.stat().st_mode & 0o077 for path in locks] == [0, 0]
 
 
-def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: Site) -> None:
+def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site):
     torch = built_site.home.parent / "store" / PACKAGES[0]["sha256"]
     torch.write_bytes(b"tarch")
     [record] = (built_site.home / "venv").rglob("torch-2.10.0+cu130.dist-info/RECORD")
@@ -354,7 +338,7 @@ def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: 
     assert git(built_site.home / "vllm", "tag") == "v1"
 
 
-def test_a_released_vllm_needs_no_git(site: Site) -> None:
+def test_a_released_vllm_needs_no_git(site):
     packages, fork_source = [*PACKAGES, RELEASED], site.spec["vllm"]
     site.spec["vllm"] = {**fork_source, "git": "/nonexistent"}
     result = site.run("vllm")
@@ -366,7 +350,7 @@ def test_a_released_vllm_needs_no_git(site: Site) -> None:
 
 
 @pytest.mark.parametrize("victim", ["venv", "torch", "vllm", "flashinfer-cubin"])
-def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) -> None:
+def test_an_installation_that_was_cut_off_is_made_anew(site, victim):
     for stage in ("pytorch", "vllm", "flashinfer"):
         if site.cut(stage, victim) != 0:
             break
@@ -377,33 +361,19 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
     assert not (site.home / "venv/half-copied").exists()
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "usage: engine-build"),
-        (["bake", "x"], "usage: engine-build"),
-        (["check", "a", "b"], "usage: engine-build"),
-        (["check", "/none.json"], "none.json"),
-    ],
-)
-def test_wrong_use_says_how(argv: list[str], message: str) -> None:
-    result = run_build(*argv)
-    assert (result.returncode, message in result.stderr) == (errors.EXIT_USAGE, True)
-
-
-def record(site: Site, **changes: Any) -> None:
-    """A check of this environment that passed, or one with changes."""
+def record(site: Site, *faults: str):
+    """A check of this environment that found these faults."""
     site.home.mkdir(parents=True, exist_ok=True)
-    text = {"asked": engine_check_hash(site.spec), "version": "0.19.2", "faults": [], **changes}
+    text = {"asked": engine_check_hash(site.spec), "version": "0.19.2", "faults": faults}
     (site.home / "check.json").write_text(json.dumps(text))
 
 
-def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
+def test_the_environment_is_used_once_its_check_has_passed(site):
     current = Path(site.spec["current"])
     site.home.mkdir(parents=True)
     current.symlink_to("older")
     assert site.run("activate").returncode == 1
-    record(site, faults=["torch is a CPU build"])
+    record(site, "torch is a CPU build")
     result = site.run("activate")
     assert result.returncode == 1 and "has not passed its check" in result.stderr
     assert current.readlink() == Path("older")
@@ -413,7 +383,7 @@ def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
     assert current.readlink() == Path(site.home.name)
 
 
-def test_a_change_makes_a_check_void_and_a_stage_may_still_be_running(built_site: Site) -> None:
+def test_a_change_makes_a_check_void_and_a_stage_may_still_be_running(built_site):
     record(built_site)
     assert built_site.engine_facts()["check"]
     assert built_site.run("flashinfer").returncode == 0

@@ -1,7 +1,5 @@
 """A commit from its origin: by its branch, and by its id where the branch is gone."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from lockstep.onhost.fetch import peer_client
 
 
 @pytest.fixture
-def origin(tmp_path: Path) -> Path:
+def origin(tmp_path):
     """A fork with a request to pull its branch, and `main` checked out."""
     folder = fork(tmp_path / "origin")
     git(folder, "update-ref", "refs/pull/1/head", "HEAD")
@@ -70,13 +68,12 @@ def test_another_commit_is_checked_out_whatever_became_of_the_copy_and_its_tags(
         check_out(tmp_path, {**source(origin), "commit": 40 * "a"})
 
 
-def test_a_bundle_that_is_spoiled_is_not_used(tmp_path: Path, origin: Path) -> None:
+def test_a_bundle_that_is_spoiled_is_not_used(tmp_path, origin):
     wanted_source = source(origin, BRANCH)
     copy = check_out(tmp_path, wanted_source)
     bundle = tmp_path / "store" / wanted_source["commit"]
     bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
     copy.rename(tmp_path / "another")
-    check_out(tmp_path, wanted_source)
-    assert git(copy, "rev-parse", "HEAD") == wanted_source["commit"]
+    assert git(check_out(tmp_path, wanted_source), "rev-parse", "HEAD") == wanted_source["commit"]
     # Another one is kept for others.
     assert not bundle.read_bytes().endswith(20 * b"x")

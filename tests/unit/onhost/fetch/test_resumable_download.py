@@ -1,7 +1,5 @@
 """Several downloads at a time: what becomes of the others after a failure, and who tells."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,13 +28,3 @@ def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
         resumable_download.work_through(work, range(9), 1)
     # What was under way ends by itself.
     assert started_numbers in ([0, 1], [0, 1, 2])
-
-
-def test_what_is_done_is_told_by_one_thread():
-    results = []
-
-    def note(number, result):
-        results.append((number, result, threading.current_thread()))
-
-    resumable_download.work_through(lambda number: number * 10, range(20), 4, note)
-    assert sorted(results) == [(n, n * 10, threading.current_thread()) for n in range(20)]

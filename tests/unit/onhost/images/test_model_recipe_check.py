@@ -1,7 +1,5 @@
 """The engine inside an image is asked about its recipes: by the lab's own stand-in engines."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -35,7 +33,7 @@ SGLANG = {
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
+def image(tmp_path):
     """The packages of the newest stand-in images, side by side."""
     folder = tmp_path / "image"
     entries = [entry for tag in TAGS if tag.tag == "latest" for entry in program_files(tag)]
@@ -57,35 +55,14 @@ def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) 
     return answer
 
 
-UNRECOGNIZED = "error: unrecognized arguments:"
-
-
-@pytest.mark.parametrize(
-    ("engine", "recipe", "release", "key", "value", "fault"),
-    [
-        ("vllm", VLLM, "vLLM 0.32.0", "argv", "--moe-backend marlin", ""),
-        (
-            *("vllm", VLLM, "vLLM 0.32.0", "argv", "--swap-space 4"),
-            f"refuses it: vllm: {UNRECOGNIZED} --swap-space",
-        ),
-        (
-            *("vllm", VLLM, "vLLM 0.32.0", "environment", {"VLLM_ATTENTION_BACKEND": "X"}),
-            "does not know the variable VLLM_ATTENTION_BACKEND",
-        ),
-        (
-            *("sglang", SGLANG, "SGLang 0.5.23", "argv", "--cuda-graph-max-bs 8"),
-            f"refuses it: sglang: {UNRECOGNIZED} --cuda-graph-max-bs",
-        ),
-    ],
-)
-def test_only_recipes_that_are_refused_are_named(
-    image, engine, recipe, release, key, value, fault
-) -> None:
-    change = {key: [*recipe[key], *value.split()] if key == "argv" else value}
-    faults = [f"recipe {recipe['name']}: {release} {fault}"] if fault else []
-    verdict = ask(image, engine, recipe, {**recipe, **change})
-    version = release.partition(" ")[2]
-    assert verdict == {"version": version, "faults": faults, "unanswered": None}
+def test_only_recipes_that_are_refused_are_named(image):
+    flag = {**VLLM, "name": "flag", "argv": [*VLLM["argv"], "--swap-space", "4"]}
+    fault = "vLLM 0.32.0 refuses it: vllm: error: unrecognized arguments: --swap-space"
+    verdict = {"version": "0.32.0", "faults": [f"recipe flag: {fault}"], "unanswered": None}
+    assert ask(image, "vllm", VLLM, flag) == verdict
+    flag = {**SGLANG, "name": "flag", "argv": [*SGLANG["argv"], "--cuda-graph-max-bs", "8"]}
+    fault = "SGLang 0.5.23 refuses it: sglang: error: unrecognized arguments: --cuda-graph-max-bs"
+    assert ask(image, "sglang", SGLANG, flag)["faults"] == [f"recipe flag: {fault}"]
 
 
 @pytest.mark.parametrize(("engine", "recipe"), [("vllm", VLLM), ("sglang", SGLANG)])
@@ -95,18 +72,14 @@ def test_an_engine_that_cannot_be_imported_for_want_of_a_gpu_refuses_nothing(ima
     assert "cannot be imported: libcuda.so.1" in answer["unanswered"]
 
 
-def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> None:
+def test_what_fails_without_judging_an_argument_is_no_refusal(image):
     (image / "vllm/envs.py").write_text(
         "def port():\n    raise OSError('Read-only file system')\n\n\n"
         "environment_variables = {'VLLM_PORT': port}\n"
     )
-    bad = {**VLLM, "environment": {}, "argv": ["vllm", "serve", "x", "--swap-space", "4"]}
-    failing_recipe = {**VLLM, "name": "hindered", "environment": {"VLLM_PORT": "1"}}
-    answer = ask(image, "vllm", failing_recipe, bad)
-    [fault] = answer["faults"]
-    assert fault.startswith("recipe qwen: vLLM 0.32.0 refuses it")
-    message = "recipe hindered: vLLM 0.32.0 cannot be asked: Read-only file system"
-    assert answer["unanswered"] == message
+    answer = ask(image, "vllm", {**VLLM, "environment": {"VLLM_PORT": "1"}})
+    message = "recipe qwen: vLLM 0.32.0 cannot be asked: Read-only file system"
+    assert (answer["faults"], answer["unanswered"]) == ([], message)
 
 
 # model_recipe_check.py, with a Docker that answers for the image.
@@ -120,7 +93,7 @@ def check(tmp_path, monkeypatch, capsys):
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / NAME).write_text(json.dumps([VLLM]))
 
-    def run(docker: str) -> tuple[int, str, str]:
+    def run(docker: str):
         program(tmp_path / "bin", "docker", docker)
         code = errors.run_main("recipe_check", lambda: model_recipe_check.main([REFERENCE, "vllm"]))
         return (code, *capsys.readouterr())
@@ -160,22 +133,15 @@ REFUSAL = "recipe qwen: vLLM 0.32.0 refuses it: --swap-space"
 @pytest.mark.parametrize(
     ("answer", "code", "output"),
     [
-        (
-            *({"faults": [REFUSAL]}, errors.EXIT_FAILED),
-            f"image check: {REFUSAL}\n"
-            "Change the recipe, or bind it to an image whose engine takes it.\n",
-        ),
-        (
-            *({"unanswered": "no libcuda.so.1"}, 0),
-            "warning: vllm 0.32.0 in registry.example:5000/a/vllm could not be asked about its "
-            "recipes; its start will tell\nwarning: no libcuda.so.1\n",
-        ),
+        ({"faults": [REFUSAL]}, errors.EXIT_FAILED, f"image check: {REFUSAL}\nChange the recipe"),
+        ({"unanswered": "no libcuda.so.1"}, 0, "warning: no libcuda.so.1\n"),
     ],
 )
 def test_a_refusal_is_kept_with_a_remedy_and_silence_is_a_warning(
     tmp_path, check, answer, code, output
-) -> None:
-    assert check(says(**answer))[:2] == (code, output)
+):
+    found_code, found_output, _ = check(says(**answer))
+    assert found_code == code and output in found_output
     assert record(tmp_path).items() >= answer.items()
 
 
@@ -183,11 +149,7 @@ def test_a_refusal_is_kept_with_a_remedy_and_silence_is_a_warning(
     ("docker", "reason"),
     [("echo no python3 here >&2; exit 127", "no python3 here"), ("exit 137", "nothing (exit 137)")],
 )
-def test_a_container_that_fails_leaves_no_record(tmp_path, check, docker, reason) -> None:
+def test_a_container_that_fails_leaves_no_record(tmp_path, check, docker, reason):
     code, _, message = check(docker)
-    assert code == errors.EXIT_FAILED
-    assert message == (
-        "recipe_check: registry.example:5000/a/vllm does not say whether its vllm takes its "
-        f"recipes: {reason}\n"
-    )
+    assert code == errors.EXIT_FAILED and message.endswith(f"takes its recipes: {reason}\n")
     assert not (tmp_path / "images").exists()

@@ -1,10 +1,9 @@
 """An update of Open WebUI: data are copied, proved, returned, and nothing is lost on the way."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
-from contextlib import closing
+from contextlib import closing, nullcontext
+from unittest.mock import Mock
 
 import pytest
 from a_webui import NEW, OLD, VOLUME, Spark, running, text
@@ -40,7 +39,7 @@ def serve_one_chat(spark: Spark, has_backups: bool) -> Spark:
 
 
 def numbers(spark: Spark) -> list[int]:
-    return [snapshot.number for snapshot in data_copies.complete_copies(spark.paths)]
+    return [copy.number for copy in data_copies.complete_copies(spark.paths)]
 
 
 def test_nothing_is_copied_without_data_or_for_the_same_image(spark):
@@ -55,12 +54,8 @@ def test_nothing_is_copied_without_data_or_for_the_same_image(spark):
 def test_a_record_of_an_earlier_version_is_called_so_and_may_be_removed(serving_spark):
     path = serving_spark.paths.webui
     path.write_text(path.read_text().replace("wanted_copy", "wanted"))
-    with pytest.raises(errors.Problem) as refusal:
+    with pytest.raises(errors.Problem, match=r"webui.*another version of .* Remedy: remove it"):
         serving_spark.runs(NEW)
-    assert str(refusal.value) == (
-        f"{path}: a record of another version of Lockstep, which is not carried over. "
-        "Remedy: remove it, and it is written anew"
-    )
     path.unlink()
     earlier_numbers = numbers(serving_spark)
     serving_spark.runs(NEW)
@@ -129,10 +124,7 @@ def test_a_broken_database_is_no_start(serving_spark):
 def test_without_room_for_the_copy_the_old_image_stays(serving_spark, monkeypatch):
     serving_spark.unit.write_text(text(NEW))
 
-    def full(*_: object, **__: object) -> None:
-        raise errors.Problem("No space left on device")
-
-    monkeypatch.setattr(data, "copy_folder", full)
+    monkeypatch.setattr(data, "copy_folder", Mock(side_effect=errors.Problem("No space left")))
     with pytest.raises(errors.Problem, match="No space left"):
         serving_spark.begin(NEW)
     assert (serving_spark.unit.read_text(), serving_spark.chats) == (text(OLD), ["one"])
@@ -197,8 +189,10 @@ def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark, tmp_path):
         assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
 
 
-GONE = "cp: cannot stat '/v/_data/cache/1.tmp': No such file or directory\n"
-OPEN_GONE = "cp: cannot open '/v/_data/cache/1.tmp' for reading: No such file or directory\n"
+GONE = (
+    "cp: cannot stat '/v/_data/cache/1.tmp': No such file or directory\n"
+    "cp: cannot open '/v/_data/cache/2.tmp' for reading: No such file or directory\n"
+)
 REPLACED = "cp: skipping file '/v/_data/a', as it was replaced while being copied\n"
 UNREADABLE = "cp: error reading '/v/_data/uploads/a.pdf': Input/output error\n"
 
@@ -206,11 +200,9 @@ UNREADABLE = "cp: error reading '/v/_data/uploads/a.pdf': Input/output error\n"
 @pytest.mark.parametrize(
     ("is_live", "fault_texts", "problem"),
     [
-        (True, [GONE + OPEN_GONE], None),
+        (True, [GONE], None),
         (False, [GONE], "cannot be copied"),
-        (True, [UNREADABLE], "cannot be copied"),
         (True, [GONE + UNREADABLE], "cannot be copied"),
-        (True, ["cp: error writing '/s/a': No space left on device\n"], "cannot be copied"),
         (True, ["cp: cannot open '/v/a' for reading: Permission denied\n"], "cannot be copied"),
         (True, ["cp: cannot create regular file '/s/a': No such file or directory\n"], "be copied"),
         (True, [""], "cannot be copied"),
@@ -233,10 +225,7 @@ def test_files_may_vanish_or_be_replaced_under_a_live_copy_and_any_other_fault_e
         return subprocess.CompletedProcess(argv, 1, result.stdout, message)
 
     monkeypatch.setattr(runner, "run", run_command)
-    if problem:
-        with pytest.raises(errors.Problem, match=problem):
-            data.copy_folder(spark.place, tmp_path / "copy", live=is_live)
-    else:
+    with pytest.raises(errors.Problem, match=problem) if problem else nullcontext():
         data.copy_folder(spark.place, tmp_path / "copy", live=is_live)
 
 
@@ -262,11 +251,7 @@ def test_open_webui_does_not_start_where_anybody_listens_at_its_port(spark):
 
 @pytest.mark.parametrize(
     ("group", "is_accepted"),
-    [
-        ("/user.slice/session-3.scope", False),
-        ("/system.slice/docker-2.scope", False),
-        ("/system.slice/docker-open-webui.scope", True),
-    ],
+    [("/system.slice/docker-2.scope", False), ("/system.slice/docker-open-webui.scope", True)],
 )
 def test_an_answer_of_another_process_than_its_container_is_none(spark, group, is_accepted):
     spark.chat("one")

@@ -1,21 +1,18 @@
 """A model's files, whatever the way to them: links of the hub's cache, a folder, one file."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from a_model import model
 from onhost_fakes import host_root
 
-from lockstep.onhost.core import layout
 from lockstep.onhost.weights import model_files
 
 REVISION = "a" * 40
 
 
 @pytest.fixture
-def paths(tmp_path) -> layout.Paths:
+def paths(tmp_path):
     return host_root(tmp_path / "root", {})
 
 

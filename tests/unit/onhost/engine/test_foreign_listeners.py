@@ -1,6 +1,4 @@
-"""Processes of an engine: who lives, who listens at its port, and which files they use."""
-
-from __future__ import annotations
+"""Listeners at an engine's port, its own process or a stranger; and what a process has open."""
 
 import mmap
 import os
@@ -9,17 +7,15 @@ from pathlib import Path
 
 import pytest
 from a_model import model
-from onhost_fakes import LOOPBACK, host_root, let_listen, put_in_container
+from onhost_fakes import host_root, let_listen, put_in_container
 
-from lockstep.onhost.core import layout
-from lockstep.onhost.engine import foreign_listeners, living_processes, open_files
+from lockstep.onhost.engine import foreign_listeners, open_files
 
 MODEL = model(unit="vllm.service", url="http://127.0.0.1:30001")
-EVERYWHERE, ANOTHER = "00000000", "0200007F"
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> layout.Paths:
+def paths(tmp_path):
     return host_root(tmp_path / "root", {})
 
 
@@ -34,20 +30,13 @@ def test_the_unit_s_own_process_is_no_stranger_and_one_that_listens_no_more_is_n
     assert foreign_listeners.foreign_listener_texts(MODEL, paths) == ["a process of root"]
 
 
-@pytest.mark.parametrize(
-    ("address", "changes", "is_named"),
-    [
-        (LOOPBACK, {}, True),
-        (EVERYWHERE, {}, True),
-        (ANOTHER, {}, False),
-        # A rank without an address has no port.
-        (LOOPBACK, {"url": ""}, False),
-    ],
-)
-def test_a_process_of_another_unit_at_its_address_is_named(paths, address, changes, is_named):
+@pytest.mark.parametrize(("address", "is_named"), [("00000000", True), ("0200007F", False)])
+def test_a_process_of_another_unit_at_its_address_is_named(paths, address, is_named):
     let_listen(paths, 77, "/user.slice/user-1001.slice/session-3.scope", address)
-    texts = foreign_listeners.foreign_listener_texts(replace(MODEL, **changes), paths)
+    texts = foreign_listeners.foreign_listener_texts(MODEL, paths)
     assert texts == (["python3 (process 77 of root)"] if is_named else [])
+    # A rank without an address has no port.
+    assert foreign_listeners.foreign_listener_texts(replace(MODEL, url=""), paths) == []
 
 
 def test_a_process_in_its_container_or_of_a_model_that_is_stopped_before_is_none(paths):
@@ -60,19 +49,6 @@ def test_a_process_in_its_container_or_of_a_model_that_is_stopped_before_is_none
     let_listen(paths, 83, "/system.slice/vllm-other.service")
     hot = replace(MODEL, name="other", unit="vllm-other.service")
     assert foreign_listeners.foreign_listener_texts(MODEL, paths, [hot]) == [message]
-
-
-def test_the_control_groups_of_unit_and_container_tell_who_lives(paths):
-    qwen = model(container="vllm-qwen36")
-    assert living_processes.leftover_process_texts(qwen, paths) == []
-    (paths.proc / "12").mkdir()
-    (paths.proc / "12/cgroup").write_text("0::/system.slice/vllm-qwen36.service\n")
-    put_in_container(paths, "vllm-qwen36", 13, 14)
-    assert living_processes.processes_of_model(qwen, paths) == [12, 13, 14]
-    assert living_processes.leftover_process_texts(qwen, paths) == [
-        "processes 12 of stopped vllm-qwen36.service",
-        "processes 13, 14 in container vllm-qwen36 outlived vllm-qwen36.service",
-    ]
 
 
 def test_a_process_uses_what_it_has_open_and_what_it_has_mapped(tmp_path):
