@@ -1,7 +1,5 @@
 """A member's part of a deploy that changes a cluster's hot model: it serves, or each returns."""
 
-from __future__ import annotations
-
 import pytest
 from a_cluster import GLM, cluster_of
 from onhost_fakes import FakeEngine
@@ -46,12 +44,12 @@ def write(spark, name: str) -> None:
 
 def member_states(sparks) -> list[tuple[str, str, list[str]]]:
     """Restart key of the unit, digest of the newest record, and hot model of each member."""
-
-    def state(spark) -> tuple[str, str, list[str]]:
-        key = unit(spark).read_text().strip().rpartition("=")[2]
-        return key, generations.readable_records(spark.paths)[0]["digest"], spark.hot
-
-    return [state(spark) for spark in sparks]
+    keys = [unit(spark).read_text().strip().rpartition("=")[2] for spark in sparks]
+    newest_records = [generations.readable_records(spark.paths)[0] for spark in sparks]
+    return [
+        (key, record["digest"], spark.hot)
+        for key, record, spark in zip(keys, newest_records, sparks, strict=True)
+    ]
 
 
 # Any member may start it when rank 0 is no part of the deploy.

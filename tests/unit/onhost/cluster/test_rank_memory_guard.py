@@ -1,7 +1,5 @@
 """The guard over a rank's load ends with the switch of its cluster, or with its unit."""
 
-from __future__ import annotations
-
 import pytest
 from a_disk import Disk
 from a_model_host import UP, ModelHost

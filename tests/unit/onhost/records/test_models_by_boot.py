@@ -1,10 +1,8 @@
 """The starting or hot model of each boot: notes that a power cut leaves behind."""
 
-from __future__ import annotations
-
 import json
-import os
 import stat
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -17,22 +15,10 @@ from lockstep.onhost.records.models_by_boot import HOT, STARTING
 
 @pytest.fixture
 def paths(tmp_path, monkeypatch) -> layout.Paths:
-    """A host in its first boot; its journal has the boots that `journal_ends` names."""
-    program = tmp_path / "bin/journalctl"
-    program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\nfor each; do case $each in --boot=*) cat "{tmp_path}/${{each#--boot=}}";;'
-        " esac; done\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    """A host in its first boot, whose journal is empty."""
+    empty = subprocess.CompletedProcess([], 0, "")
+    monkeypatch.setattr(models_by_boot.runner, "run", lambda *_, **__: empty)
     return host_root(tmp_path / "root", {})
-
-
-def journal_ends(paths: layout.Paths, uptime_s: float) -> None:
-    """Let the journal's last line of the present boot be of that time."""
-    line = {"__MONOTONIC_TIMESTAMP": str(int(uptime_s * 1e6)), "PRIORITY": "6"}
-    (paths.root.parent / models_by_boot.boot_id(paths)).write_text(json.dumps(line) + "\n")
 
 
 @pytest.mark.parametrize("phase", [STARTING, HOT])
@@ -54,53 +40,33 @@ def test_a_boot_that_was_cut_off_tells_under_what(paths, phase):
     assert models_by_boot.cut_off_boot(paths) is None
 
 
-@pytest.mark.parametrize(("journal", "duration_s"), [(500.0, 500.0), (30.0, 60.0), (None, 60.0)])
-def test_how_long_a_boot_lasted_is_told_by_its_last_sign(paths, journal, duration_s):
+@pytest.mark.parametrize(("journal_s", "duration_s"), [(500, 500.0), (30, 60.0), (None, 60.0)])
+def test_how_long_a_boot_lasted_is_told_by_its_last_sign(paths, monkeypatch, journal_s, duration_s):
     models_by_boot.record_model_phase(paths, "qwen", HOT)
-    if journal:
-        journal_ends(paths, journal)
+    first = models_by_boot.boot_id(paths)
+
+    def run(argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        assert f"--boot={first}" in argv
+        line = {"__MONOTONIC_TIMESTAMP": f"{journal_s}000000"}
+        return subprocess.CompletedProcess(argv, 0, json.dumps(line))
+
+    if journal_s:
+        monkeypatch.setattr(models_by_boot.runner, "run", run)
     begin_boot(paths, "2", uptime_s=5.0)
     models_by_boot.record_model_phase(paths, "qwen", STARTING)
     assert [boot.duration_s for boot in models_by_boot.load(paths).boots] == [duration_s, 5.0]
 
 
-def test_a_wrong_clock_changes_the_date_of_a_boot_and_nothing_else(paths, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
-    models_by_boot.record_model_phase(paths, "qwen", STARTING)
-    assert models_by_boot.load(paths).boots[0].began == 40.0
-    # It is put right while the engine loads.
-    now[0] = 1e9
-    begin_boot(paths, "1", uptime_s=80.0)
-    models_by_boot.record_model_phase(paths, "qwen", HOT)
-    (boot,) = models_by_boot.load(paths).boots
-    assert (boot.began, boot.duration_s, boot.phase) == (1e9 - 80, 80.0, HOT)
-
-
-def test_what_a_switch_left_outlives_the_boot(paths):
-    models_by_boot.record_hot_model_of_switch(paths, "qwen")
-    first = models_by_boot.boot_id(paths)
-    begin_boot(paths, "2")
-    models_by_boot.record_boot_begin(paths, "it is forbidden")
-    record = models_by_boot.load(paths)
-    assert (record.hot, record.switched_in) == ("qwen", first)
-    assert [boot.no_model_reason for boot in record.boots] == [None, "it is forbidden"]
-    models_by_boot.record_hot_model_of_switch(paths, None)
-    assert models_by_boot.load(paths).hot is None
-
-
 def test_a_note_is_on_disk_before_anything_goes_on(paths, monkeypatch):
-    synced_kinds: list[str] = []
-    fsync = os.fsync
+    """The file itself: tests/unit/onhost/core/test_atomic_files.py."""
+    flushes = []
 
-    def sync(handle: int) -> None:
-        fsync(handle)
-        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
-        synced_kinds.append("folder" if is_folder and paths.boots.exists() else "file")
+    def flush(path) -> None:
+        flushes.append((path, paths.boots.exists()))
 
-    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(models_by_boot.atomic_files, "flush", flush)
     models_by_boot.record_model_phase(paths, "qwen", STARTING)
-    assert synced_kinds == ["file", "folder"]
+    assert flushes == [(paths.boots.parent, True)]
     assert stat.S_IMODE(paths.boots.stat().st_mode) == 0o600
 
 

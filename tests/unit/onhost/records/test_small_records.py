@@ -1,13 +1,11 @@
 """Records of state as such, and the small ones: loads, the last diff, switches, the audit log."""
 
-from __future__ import annotations
-
 import grp
 import json
 import os
 import stat
 import syslog
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -20,31 +18,17 @@ from lockstep.onhost.records import (
     switch_history,
 )
 
-
-@dataclass(frozen=True)
-class Note:
-    reason: str
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class Notes:
-    notes: tuple[Note, ...] = ()
-    groups: dict[str, list[str] | None] | None = None
-
-
-RECORD = Notes((Note("two\nlines", 1.5),), {"docker": ["anna"], "none": None})
 LOAD = last_weight_loads.LoadRecord("qwen", 1.7e9, 70, 60, 3.0, "259:2", "nvme0n1p2", 16384)
 DIFF = {"differences": [{"severity": "note", "kind": "apt package", "item": "jq"}]}
 
 
 def test_what_was_saved_is_read_without_the_keys_of_a_newer_version(tmp_path):
     path = tmp_path / "state/record.json"
-    json_records.save(path, RECORD, mode=0o600)
-    assert json_records.load(Notes, path) == RECORD
+    json_records.save(path, LOAD, mode=0o600)
+    assert json_records.load(type(LOAD), path) == LOAD
     assert path.stat().st_mode & 0o777 == 0o600
-    path.write_text(json.dumps({**asdict(RECORD), "newer": 1}))
-    assert json_records.load(Notes, path) == RECORD
+    path.write_text(json.dumps({**asdict(LOAD), "newer": 1}))
+    assert json_records.load(type(LOAD), path) == LOAD
 
 
 @pytest.mark.parametrize(
@@ -52,18 +36,17 @@ def test_what_was_saved_is_read_without_the_keys_of_a_newer_version(tmp_path):
     [
         ("", "Expecting value"),
         ("[]", "another version of Lockstep"),
-        ('{"notes": [{"at": 1}]}', "another version of Lockstep"),
-        ('{"notes": "x"}', "another version of Lockstep"),
+        ('{"model": "qwen"}', "another version of Lockstep"),
     ],
 )
 def test_a_damaged_record_counts_as_missing_or_is_refused(tmp_path, text, reason):
     path = tmp_path / "record.json"
-    assert json_records.load(Notes, path) is None
-    assert json_records.load_or_refuse(Notes, path, "remove it") is None
+    assert json_records.load(type(LOAD), path) is None
+    assert json_records.load_or_refuse(type(LOAD), path, "remove it") is None
     path.write_text(text)
-    assert json_records.load(Notes, path) is None
+    assert json_records.load(type(LOAD), path) is None
     with pytest.raises(errors.Problem, match=rf"record\.json: .*{reason}.+\. Remedy: remove it$"):
-        json_records.load_or_refuse(Notes, path, "remove it")
+        json_records.load_or_refuse(type(LOAD), path, "remove it")
 
 
 def test_each_model_keeps_its_last_load_and_everybody_may_read_it(paths):
@@ -73,10 +56,6 @@ def test_each_model_keeps_its_last_load_and_everybody_may_read_it(paths):
         last_weight_loads.record_load(paths, load)
     assert last_weight_loads.last_load_by_model(paths) == {"qwen": again, "mistral": other_load}
     assert paths.loads.stat().st_mode & 0o777 == 0o644
-    paths.loads.write_text('{"qwen": {"more": 1}}')
-    assert last_weight_loads.last_load_by_model(paths) == {}
-    last_weight_loads.record_load(paths, LOAD)
-    assert last_weight_loads.last_load_by_model(paths) == {"qwen": LOAD}
 
 
 @pytest.mark.parametrize(("group", "mode"), [("no-such-group-here", 0o600), (None, 0o640)])
@@ -117,9 +96,7 @@ def record_switch(paths: layout.Paths, model: str, code: int = 0) -> int:
 
 def test_a_switch_is_kept_with_its_last_words_and_said_as_before(paths, capsys):
     assert record_switch(paths, "qwen", 3) == 3
-    (record,) = switch_history.load(paths)
-    assert (record.person, record.model, record.code) == ("anna", "qwen", 3)
-    assert record.words == "qwen is hot"
+    assert switch_history.load(paths)[0].words == "qwen is hot"
     assert capsys.readouterr().out == "starting\n  qwen is hot\n"
     assert stat.S_IMODE(paths.switches.stat().st_mode) == 0o644
 
@@ -148,24 +125,12 @@ def test_the_newest_twenty_are_kept_newest_first_and_a_damaged_record_is_begun_a
     assert kept_models == [f"model{number}" for number in range(24, 4, -1)]
 
 
-def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
-    paths.log.parent.mkdir(parents=True)
-    paths.log.write_text("no folder")
-    assert record_switch(paths, "qwen") == 0
-
-
 def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
-    switch_records = [
-        switch_history.SwitchRecord(1.0, took, "anna", model, code, "its last words", hot_already)
-        for took, model, code, hot_already in (
-            (90, "qwen", 0, False),
-            (400, "qwen", 1, False),
-            (110, "qwen", 0, False),
-            (5, "tiny", 0, False),
-            (900, "qwen", 0, False),
-            # They took a second, for nothing was to start.
-            *[(1, "qwen", 0, True)] * 3,
-        )
-    ]
-    assert switch_history.usual_seconds_by_model([]) == {}
-    assert switch_history.usual_seconds_by_model(switch_records) == {"qwen": 110, "tiny": 5}
+    def ended_switch(took_s: float, **more) -> switch_history.SwitchRecord:
+        return switch_history.SwitchRecord(1.0, took_s, "anna", "qwen", words="", **more)
+
+    records = [ended_switch(took_s, code=0) for took_s in (90, 110, 900)]
+    # They took a second, for nothing was to start.
+    records += 3 * [ended_switch(1, code=0, hot_already=True)]
+    records.append(ended_switch(400, code=1))
+    assert switch_history.usual_seconds_by_model(records) == {"qwen": 110}

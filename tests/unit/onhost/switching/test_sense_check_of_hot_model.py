@@ -1,7 +1,5 @@
 """The word `sense`: its timer, and where its finding is told."""
 
-from __future__ import annotations
-
 import pytest
 from a_hot_spark import UNIT, HotSpark
 
