@@ -2,13 +2,18 @@
 
 import contextlib
 import http.client
+import os
+import signal
 import socket
 import ssl
+import subprocess
 import threading
 import time
 
 import pytest
+from a_cluster import GLM, OWN, Spark, hosts_of
 from an_identity import give_identity
+from fork import Fork
 from lab_servers import LIMIT_S, free_port, until
 
 from lockstep.onhost.access import peer_tls
@@ -177,3 +182,45 @@ def test_no_member_can_take_more_than_its_share_of_connections(agent):
     for connection in many:
         connection.close()
     until(answers, "it answers again")
+
+
+#: Of agents that are processes. Short, so that nobody waits here; under load a beat takes its time.
+TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
+
+
+def start_program(spark: Spark, module: str, *words: str) -> subprocess.Popen[str]:
+    """One of a host's programs."""
+    environment = {**os.environ, "FAKE_SYSTEMD": str(spark.systemd.folder)}
+    return Fork(lambda: spark.program(module, *words), env=environment, stdout=subprocess.DEVNULL)
+
+
+def answers(spark: Spark) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(spark.agent_state())
+    return False
+
+
+@pytest.mark.slow
+def test_a_killed_switch_is_undone_by_its_lease_and_agents_end_in_order(tmp_path, monkeypatch):
+    pair = hosts_of(tmp_path, monkeypatch, 2, free_port())
+    agents = [start_program(spark, "cluster.agent", *TIMES) for spark in pair]
+    try:
+        for spark in pair:
+            until(lambda spark=spark: answers(spark), "its agent listens")
+        pair[1].systemd.unit(OWN, ActiveState="active", SubState="running")
+        pair[0].systemd.unit(GLM, on_start=LIMIT_S)
+        work = start_program(pair[0], "operator.switch_sh", "--worker", "glm", "alice")
+        until(lambda: pair[1].hot == ["glm"], "rank 1 is up")
+        work.kill()
+        until(lambda: pair[1].hot == ["own"], "its model is back")
+        assert pair[0].hot == [] and f"systemctl start -- {OWN}" in pair[1].systemd.calls
+        work.wait(LIMIT_S)
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+        assert [agent.wait(LIMIT_S) for agent in agents] == [0, 0]
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()
+        for spark in pair:
+            spark.close()

@@ -290,7 +290,7 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
 
 
 def test_a_killed_switch_is_undone_on_every_member(pair):
-    """By systemd; by the lease: test_agent.py."""
+    """By systemd; by the lease: test_member_server.py."""
     one_rank_up(pair).kill()
     assert pair[0].switch("--finish", "")[0] == 0
     assert hot_everywhere(pair) == [[], ["own"]]

@@ -50,18 +50,6 @@ def text_of(lines: list[str]) -> str:
     return " ".join(line.strip() for line in lines)
 
 
-def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_model(spark):
-    digest = "sha256:" + 64 * "a"
-    spark.tell("qwen", image=f"lmsysorg/sglang@{digest}")
-    spark.paths.image_answers.mkdir(parents=True)
-    record = spark.paths.image_answers / f"{digest.replace(':', '-')}.json"
-    record.write_text(json.dumps({"version": "0.5.23", "unanswered": "no libcuda.so.1"}))
-    message = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
-    assert message in text_of(spark.lines())
-    models = status.status_document(spark.status())["models"]
-    assert models["qwen"]["silence_reason"] and models["mistral"]["silence_reason"] is None
-
-
 def test_a_healthy_host_in_40_columns(spark):
     since = terminal_lines.moment_with_age(NOW - 11100, NOW)
     assert since.endswith("(3 h 5 min)")

@@ -1,4 +1,4 @@
-"""A promise of one part holds in all others: gate, preflight, plan and the memory minimum.
+"""A promise of one part holds in all others: gate, preflight and the memory minimum.
 
 The stand-in for an engine takes exactly what was promised: the most that it may hold, at once,
 while it loads, and it keeps that while it serves.
@@ -14,8 +14,6 @@ from onhost_fakes import host_root, write_meminfo
 
 from group_data import all as group_data
 from lockstep import preflight
-from lockstep.deploy.plan import plan_hosts
-from lockstep.fit import catalogue as catalogues
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.switching import memory_watch, start_gate
@@ -78,18 +76,6 @@ def test_what_the_gate_admits_the_memory_watch_does_not_end(host):
     assert [(model.name, gib) for model, gib in starts if host.is_ended(model, gib)] == []
     names = {model.name for model, _ in starts}
     assert names == set(host.config.models), "each starts on a Spark at rest"
-
-
-@pytest.mark.parametrize("total", TOTALS)
-def test_what_the_plan_says_fits_is_admitted_on_a_spark_at_rest(host):
-    catalogue, models = catalogues.load(catalogues.FOLDER), host.config.models
-    machine = catalogue.knowledge.hardware[catalogues.machine_of(PLAN.settings)]
-    [planned_host] = plan_hosts((PLAN,), PINS, catalogue).hosts
-    planned_models = [model for model in planned_host.models if model.fit]
-    fitting = {model.name for model in planned_models if model.fit.verdict == "fits"}
-    assert fitting == {name for name in models if not name.endswith("-fallback")}
-    for name in fitting:
-        assert host.is_admitted(models[name], machine.at_rest_gib(host.total)), name
 
 
 def applied_advice(plan: HostPlan, models: dict[str, Any], gib: float, total: float):

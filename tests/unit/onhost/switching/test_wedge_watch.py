@@ -118,17 +118,6 @@ def test_an_engine_is_asked_itself_while_the_gateway_before_it_is_down(spark):
     assert len(spark.engine.requests) == 1
 
 
-def test_a_model_that_makes_vectors_is_asked_for_these(spark):
-    spark.tell("qwen", kind="embedding")
-    spark.look()
-    vectors = [{"index": index, "embedding": [0.5, index]} for index in (0, 1)]
-    spark.engine.chat = lambda _: (200, {"data": vectors})
-    assert spark.look() == []
-    assert spark.engine.paths == ["/v1/embeddings"]
-    spark.engine.chat = lambda _: (503, {})
-    assert spark.look() == RESTART
-
-
 def test_after_two_restarts_in_an_hour_it_is_left_down_and_an_hour_later_it_is_restarted(spark):
     """A new process has its own counters."""
     for pid in (7, 8):
