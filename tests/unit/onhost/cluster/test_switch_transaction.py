@@ -158,6 +158,8 @@ def test_a_member_that_is_switching_is_named_and_left_alone(pair):
         code, lines = pair[0].switch("glm")
     assert (code, calls(pair[0])) == (75, [])
     assert "spark2: ben is switching to own" in lines[-1]
+    one_rank_up(pair, 60)
+    assert pair[1].switch("own")[0] == 75
 
 
 def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
@@ -246,13 +248,7 @@ BACK = "the switch to glm FAILED; hot again: own on spark2"
     [
         (GROUP_FAILS, {}, 1, [[], ["own"]], BACK),
         ({}, GROUP_FAILS, 1, [[], ["own"]], BACK),
-        (
-            {OWN: UP},
-            NOTHING_STARTS,
-            4,
-            [["own"], []],
-            "on spark1; NOT hot again: own on spark2",
-        ),
+        ({OWN: UP}, NOTHING_STARTS, 4, [["own"], []], "on spark1; NOT hot again: own on spark2"),
         ({}, NOTHING_STARTS, 4, [[], []], "NO MODEL IS HOT: glm failed; NOT hot again: own on"),
         ({}, {GLM: FAILS}, 3, 2 * [["glm-fallback"]], "its fallback glm-fallback is hot"),
     ],

@@ -113,9 +113,11 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
 def test_a_switch_that_fails_brings_the_old_model_back(spark):
     journal = ["INFO loading", "torch.AcceleratorError: out of memory", "lockstep ready: died"]
     spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=journal)
+    spark.starve("qwen", "loading")
     assert (spark.to("qwen"), spark.hot) == (1, ["mistral"])
     assert "qwen FAILED after 0 s: exit-code, exit status 3" in spark.lines
     assert f"  {journal[1]}" in spark.lines
+    assert any("the memory watch ended it while loading: 3.9 GiB" in line for line in spark.lines)
     assert spark.lines[-1] == "the switch to qwen FAILED; mistral is hot again"
 
 
