@@ -41,11 +41,6 @@ def test_a_group_that_is_not_well_is_a_finding(first, second, code, message):
     assert (exit_code, lines[0], len(lines)) == (code, f"pair: {message}", 3)
 
 
-def test_a_member_says_why_its_part_ended():
-    _, lines = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": LOST})
-    assert lines[-1] == "  spark2: no model hot; glm ended: spark1, rank 0, was not heard"
-
-
 def host(rank: int) -> config.HostConfig:
     members = tuple(topology.TopologyMember(f"spark{n}", f"10.0.0.{n}") for n in (1, 2))
     pair = topology.Cluster("pair", rank, 7079, members)

@@ -12,12 +12,11 @@ import pytest
 from onhost_fakes import FakeSystemd
 
 from lockstep.onhost.core import atomic_files
-from lockstep.onhost.records import checked_file_writes
+from lockstep.onhost.records import checked_file_writes, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 
 OLD = f"# {MARK} for target old.\n"
-USER = getpass.getuser()
-OWNER = {"owner": USER, "group": grp.getgrgid(os.getgid()).gr_name}
+OWNER = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
 
 
 @pytest.fixture(autouse=True)
@@ -161,12 +160,9 @@ def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_pa
         links={str(tmp_path / "link"): "/usr/bin/true", str(link): "/usr/local/lib/lockstep/uv"},
     )
     assert code == 1
-    first, file_line, link_line, folder_line = message.splitlines()
+    first, *lines = message.splitlines()
     assert first == "not Lockstep's, and nothing was changed:"
-    assert file_line.startswith(f"{unit}: written 20") and file_line.endswith(f", of {USER}")
-    assert link_line == f"{link}: a link to /opt/mine/uv"
-    account = ":".join(OWNER.values())
-    assert folder_line == f"{folder}: mode 0711, of {account}; it would be 0755, of {account}"
+    assert [line.partition(": ")[0] for line in lines] == [str(unit), str(link), str(folder)]
     assert write(remove=(unit,))[0] == 1
     assert names(tmp_path) == ["models", "uv", "vllm.service"]
     assert str(link.readlink()) == "/opt/mine/uv" and unit.read_text().startswith("[Service]")
@@ -184,3 +180,17 @@ def test_links_are_made_and_moved_and_what_is_there_or_not_is_removed(tmp_path):
     dangling.symlink_to("/etc/lockstep/nonexistent")
     assert write(remove=(file_path, dangling, tmp_path / "none")) == (0, "")
     assert names(tmp_path) == ["uv"]
+
+
+def test_what_is_there_is_noted_before_files_links_and_removals(tmp_path, monkeypatch):
+    notes = []
+    monkeypatch.setattr(
+        rollback_journal,
+        "note_before_change",
+        lambda _, noted: notes.append((noted, names(tmp_path))),
+    )
+    new, gone, link = tmp_path / "a", tmp_path / "gone", tmp_path / "link"
+    gone.write_text(OLD)
+    assert write(file(new, ""), remove=(gone,), links={str(link): "a"}) == (0, "")
+    assert notes == [([str(new), str(gone), str(link)], ["gone"])]
+    assert names(tmp_path) == ["a", "link"]

@@ -195,16 +195,17 @@ def write_journal(paths, **more: object) -> None:
     paths.begun_journal.write_text(json.dumps(document))
 
 
-RETURNED = "this host returned to what it was before"
-STUCK = "this host could not return, /var/log/lockstep/jobs/rollout.log says why"
-
-
 @pytest.mark.parametrize(
     ("deploy_output", "how", "code", "outcome"),
     [
-        ([], "cut off", 0, RETURNED),
-        (["ended failed at X"], "failed at X", 0, RETURNED),
-        ([], "cut off", 4, STUCK),
+        ([], "cut off", 0, "this host returned to what it was before"),
+        (["ended failed at X"], "failed at X", 0, "this host returned to what it was before"),
+        (
+            [],
+            "cut off",
+            4,
+            "this host could not return, /var/log/lockstep/jobs/rollout.log says why",
+        ),
     ],
 )
 def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(

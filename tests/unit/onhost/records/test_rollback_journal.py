@@ -1,20 +1,15 @@
-"""Every program that writes for a deploy notes what was there, and the journal brings it back."""
+"""What was there before a deploy is noted, and the journal brings it back."""
 
-import getpass
-import grp
 import json
-import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.records import checked_file_writes, generations, rollback_journal
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 
-USER = getpass.getuser()
-GROUP = grp.getgrgid(os.getgid()).gr_name
 PROGRAM = "/usr/local/lib/lockstep/program.py"
 SYSCTL, UNIT = "/etc/sysctl.d/60-ours.conf", "/etc/systemd/system/a.service"
 FILES = (PROGRAM, SYSCTL, UNIT)
@@ -150,26 +145,3 @@ def test_a_journal_of_another_generation_or_version_is_none(paths):
     assert rollback_journal.newest_journal(paths) is None
     paths.begun_journal.write_text(json.dumps({"since": 1}))
     assert rollback_journal.unfinished_journal(paths) is None
-
-
-def test_the_writer_of_files_notes_files_links_and_removals_first(tmp_path, paths, monkeypatch):
-    notes = []
-
-    def note(_, names: list[str]) -> None:
-        notes.append((names, [path.name for path in sorted(folder.iterdir())]))
-
-    folder = tmp_path / "files"
-    folder.mkdir()
-    (folder / "gone").write_text(f"# {MARK}\n")
-    monkeypatch.setattr(rollback_journal, "note_before_change", note)
-    owner = {"owner": USER, "group": GROUP}
-    request = {
-        "files": [{"path": str(folder / "a.py"), "text": "", "mode": "0644", **owner}],
-        "remove": [str(folder / "gone")],
-        "links": {str(folder / "link"): "a.py"},
-    }
-    with pytest.raises(SystemExit) as exit_error:
-        checked_file_writes.answer_request(request)
-    assert exit_error.value.code == 0
-    assert notes == [([str(folder / name) for name in ("a.py", "gone", "link")], ["gone"])]
-    assert not (folder / "gone").exists() and (folder / "link").is_symlink()
