@@ -184,11 +184,11 @@ def test_links_are_made_and_moved_and_what_is_there_or_not_is_removed(tmp_path):
 
 def test_what_is_there_is_noted_before_files_links_and_removals(tmp_path, monkeypatch):
     notes = []
-    monkeypatch.setattr(
-        rollback_journal,
-        "note_before_change",
-        lambda _, noted: notes.append((noted, names(tmp_path))),
-    )
+
+    def note(_, noted_paths: list[str]) -> None:
+        notes.append((noted_paths, names(tmp_path)))
+
+    monkeypatch.setattr(rollback_journal, "note_before_change", note)
     new, gone, link = tmp_path / "a", tmp_path / "gone", tmp_path / "link"
     gone.write_text(OLD)
     assert write(file(new, ""), remove=(gone,), links={str(link): "a"}) == (0, "")

@@ -204,7 +204,7 @@ def write_journal(paths, **more: object) -> None:
             [],
             "cut off",
             4,
-            "this host could not return, /var/log/lockstep/jobs/rollout.log says why",
+            "this host could not return, /var/log/lockstep/jobs/rollout.log says",
         ),
     ],
 )
@@ -216,9 +216,9 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
     answer = speak("changed Services", *deploy_output)
     (command,) = returns["asked"]
     assert command[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
-    end_message = f"{how}; {outcome}"
-    assert journal[-1] == JOURNAL_PREFIX + end_message
-    assert deploy_lock.cut_off_deploy_outcome(paths) == f"deploy of spark of anna: {end_message}"
+    assert journal[-1].startswith(f"{JOURNAL_PREFIX}{how}; {outcome}")
+    told_outcome = deploy_lock.cut_off_deploy_outcome(paths)
+    assert told_outcome.startswith(f"deploy of spark of anna: {how}; {outcome}")
     assert answer == {"returned": code == 0, "said": "qwen is hot again\n"}
     assert capsys.readouterr().out == "", "the answer alone is printed, by who runs this"
     assert speak("ended done") is None

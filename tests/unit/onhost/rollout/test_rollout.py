@@ -1,6 +1,7 @@
 """A rollout on one host: a hot model is restarted with what is new, or gets back what was old.
 
-A host returns from a deploy that did not end well, after its model was restarted or before.
+A host returns from a deploy that did not end well, after its model was restarted or before; so do
+all members of a cluster whose model does not serve.
 """
 
 import io
@@ -8,24 +9,27 @@ import json
 
 import pytest
 from a_clock import Clock
+from a_cluster import GLM, cluster_of
 from a_model_host import UP, ModelHost
+from onhost_fakes import FakeEngine
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import deploy_lock, generations, json_records, rollback_journal
 from lockstep.onhost.records.ownership import MARK
-from lockstep.onhost.rollout import rollout
+from lockstep.onhost.rollout import deploy_rollback, rollout
 from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.webui import data_copies, update
 
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
 QWEN_FILE, LAUNCHER = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
+GLM_FILE = f"/etc/systemd/system/{GLM}"
 OLD, NEW = "a" * 16, "b" * 16
 BEFORE, AFTER = (OLD, OLD, False), (NEW, NEW, True)
-WHY = "deploy of anna: failed on spark-2"
+WHY, ID = "deploy of anna: failed on spark-2", "0123456789abcdef"
 
 
-def a_generation(digest: str, restart_key: str, *more: str) -> dict:
-    texts = {QWEN_FILE: unit_text(restart_key), **dict.fromkeys(more, "new")}
+def a_generation(digest: str, restart_key: str, *more: str, unit_file=QWEN_FILE) -> dict:
+    texts = {unit_file: unit_text(restart_key), **dict.fromkeys(more, "new")}
     owner = {"mode": "0644", "owner": "root", "group": "root"}
     files = [{"path": path, "text": text, **owner} for path, text in texts.items()]
     engine = {"folder": "/opt/engines", "id": restart_key}
@@ -342,3 +346,79 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
     assert OLD in gateway_file.read_text() and not brought_file.exists()
     for call in (f"enable -- {GATEWAY}", f"disable --now -- {BROUGHT}", f"restart -- {GATEWAY}"):
         assert f"systemctl {call}" in spark.systemd.calls
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members that a deploy has given new units; it took the cluster down, which was hot."""
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        for spark in sparks:
+            unit(spark).parent.mkdir(parents=True)
+            unit(spark).write_text(unit_text(OLD))
+            generations.add_record(spark.paths, a_generation(OLD, OLD, unit_file=GLM_FILE))
+            rollback_journal.note_before_change(spark.paths, [GLM_FILE], rollout=ID)
+            unit(spark).write_text(unit_text(NEW))
+            generations.add_record(spark.paths, a_generation(NEW, NEW, unit_file=GLM_FILE))
+        yield sparks
+
+
+def unit(spark):
+    return spark.paths.root / GLM_FILE.lstrip("/")
+
+
+def member_states(sparks) -> list[tuple[str, str, list[str]]]:
+    """Restart key of the unit, digest of the newest record, and hot model of each member."""
+    keys = [unit(spark).read_text().strip().rpartition("=")[2] for spark in sparks]
+    newest_records = [generations.readable_records(spark.paths)[0] for spark in sparks]
+    return [
+        (key, record["digest"], spark.hot)
+        for key, record, spark in zip(keys, newest_records, sparks, strict=True)
+    ]
+
+
+# Any member may start it when rank 0 is no part of the deploy.
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_group_that_serves_is_hot_on_all_members(pair, rank):
+    code, lines = pair[rank].run("rollout.rollout", "up", "glm")
+    assert (code, member_states(pair)) == (0, 2 * [(NEW, NEW, ["glm"])]), lines
+    assert any(line.startswith("glm: a token came, ") for line in lines)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
+    """Every step as the deploy takes it over its sessions."""
+    pair[failing].systemd.unit(GLM, starts_with=[str(unit(pair[failing])), OLD])
+    code, lines = pair[0].run("rollout.rollout", "up", "glm")
+    assert (code, lines[-1]) == (1, "glm: with what was deployed it does not start")
+    for spark in pair:
+        words = ("rollout.rollout", "ended", ID, lines[-1])
+        assert spark.run(*words) == (0, ["as it was before this deploy"])
+    assert pair[0].switch("glm")[0] == 0
+    assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
+    note = f"returned from generation 2: {lines[-1]}"
+    assert [generations.readable_records(spark.paths)[0]["note"] for spark in pair] == [note, note]
+    assert not any(spark.paths.begun_journal.exists() for spark in pair)
+
+
+def test_a_group_without_a_token_or_that_its_gate_refuses_does_not_serve(pair):
+    code, lines = pair[0].run("rollout.rollout", "up", "glm", "--gate", "--", "false")
+    assert (code, lines[-1]) == (1, "glm: with what was deployed the gate refused it")
+    pair[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
+    code, lines = pair[1].run("rollout.rollout", "up", "glm")
+    assert code == 1 and "no token comes (spark1: no token: " in lines[-1]
+
+
+def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
+    pair[0].switch("glm")
+    code, lines = pair[1].run("rollout.rollout", "back", "too slow")
+    assert code == 4 and "glm stays down until all members of pair have returned" in lines[-1]
+    assert member_states(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
+    assert pair[0].run("rollout.rollout", "back")[0] == 0
+    assert pair[0].switch("glm")[0] == 0
+    assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
+
+
+def test_what_another_deploy_kept_is_not_returned_to(pair):
+    assert deploy_rollback.return_from_cluster_rollout(pair[0].paths, "another", "why") == 0
+    assert member_states(pair)[0] == (NEW, NEW, [])
+    assert rollback_journal.unfinished_journal(pair[0].paths)["rollout"] == ID
