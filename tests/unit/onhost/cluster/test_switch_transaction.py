@@ -194,13 +194,11 @@ def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
         return join(*words)
 
     monkeypatch.setattr(cluster_switch, "_ask_all_to_join", join_after_the_others_switch)
-    if model == "none":
-        code = pair[1].do(cluster_switch.stop_all_clusters)
-    else:
-        code = pair[1].do(lambda: cluster_switch.switch_to(model))
+    work = cluster_switch.stop_all_clusters
+    code = pair[1].do(work if model == "none" else lambda: cluster_switch.switch_to(model))
     assert (code, hot_everywhere(pair)) == (0, hot_models)
-    cluster_runs_now = [(spark.cluster_run.state, spark.cluster_run.run) for spark in pair]
-    assert cluster_runs_now == [(state, run) for run in runs]
+    assert [spark.cluster_run.state for spark in pair] == [state, state]
+    assert [spark.cluster_run.run for spark in pair] == runs
     assert cluster_switch.hot_already == (model == "glm")
     assert_nobody_switches(pair)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 
@@ -100,6 +100,15 @@ def test_links_lead_where_they_led(paths):
     link.symlink_to("new")
     return_from_deploy(paths)
     assert str(link.readlink()) == "old"
+
+
+def test_nothing_is_restored_where_somebody_elses_file_has_come(paths):
+    rollback_journal.note_before_change(paths, ["/etc/new.conf"])
+    write(paths, "new", "/etc/a")
+    at(paths, "/etc/new.conf").write_text("by hand\n")
+    with pytest.raises(errors.Problem, match="nothing was changed"):
+        return_from_deploy(paths)
+    assert texts(paths, "/etc/a", "/etc/new.conf") == ["new", "hand"]
 
 
 def test_units_are_noted_as_they_ran_before_the_first_change(paths, systemd):
