@@ -121,12 +121,12 @@ def test_every_package_of_the_venv_counts_with_its_version(spark):
 
 
 @pytest.mark.parametrize(
-    ("unverified", "text"), [([], "as verified"), (["a"], "not as verified: a")], ids=str
+    ("unverified_files", "text"), [([], "as verified"), (["a"], "not as verified: a")], ids=str
 )
 def test_weights_that_changed_since_they_were_verified_are_named(
-    spark, monkeypatch, unverified, text
+    spark, monkeypatch, unverified_files, text
 ):
-    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": unverified}
+    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": unverified_files}
     monkeypatch.setattr(launch_check.weights_state, "state_of_model", lambda *_: state)
     assert spark.facts(weights=("org/name",))["weights org/name"] == text
 

@@ -68,11 +68,11 @@ def test_what_a_cut_off_run_left_is_swept_and_what_is_written_just_now_is_not(tm
 
 
 def test_folders_get_their_mode_even_where_they_are(tmp_path):
-    there, new = tmp_path / "there", tmp_path / "new/deep"
-    there.mkdir(mode=0o700)
-    folders = [{"path": str(path), **OWNER, "mode": "0750"} for path in (there, new)]
-    assert write(folders=folders, adopt=(there,)) == (0, "")
-    assert mode(there) == mode(new) == 0o750
+    old, new = tmp_path / "there", tmp_path / "new/deep"
+    old.mkdir(mode=0o700)
+    folders = [{"path": str(path), **OWNER, "mode": "0750"} for path in (old, new)]
+    assert write(folders=folders, adopt=(old,)) == (0, "")
+    assert mode(old) == mode(new) == 0o750
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_what_is_there_is_noted_before_files_links_and_removals(tmp_path, monkey
         notes.append((noted_paths, names(tmp_path)))
 
     monkeypatch.setattr(rollback_journal, "note_before_change", note)
-    new, gone, link = tmp_path / "a", tmp_path / "gone", tmp_path / "link"
-    gone.write_text(OLD)
-    assert write(file(new, ""), remove=(gone,), links={str(link): "a"}) == (0, "")
-    assert notes == [([str(new), str(gone), str(link)], ["gone"])]
+    new, old, link = tmp_path / "a", tmp_path / "gone", tmp_path / "link"
+    old.write_text(OLD)
+    assert write(file(new, ""), remove=(old,), links={str(link): "a"}) == (0, "")
+    assert notes == [([str(new), str(old), str(link)], ["gone"])]
     assert names(tmp_path) == ["a", "link"]

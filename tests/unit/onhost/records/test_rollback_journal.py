@@ -1,4 +1,4 @@
-"""What was there before a deploy is noted, and the journal brings it back."""
+"""The journal of a deploy notes what was there before, and brings it back."""
 
 import json
 import stat
@@ -91,7 +91,7 @@ def test_our_programs_return_last_and_compiled(paths, monkeypatch):
 
 
 def test_links_lead_where_they_led(paths):
-    """That of the engine: tests/unit/onhost/rollout/test_rollout.py."""
+    """The engine's own link: tests/unit/onhost/rollout/test_rollout.py."""
     link = paths.root / "usr/local/lib/lockstep/uv"
     link.parent.mkdir(parents=True)
     link.symlink_to("old")
