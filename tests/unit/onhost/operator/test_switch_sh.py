@@ -95,13 +95,9 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
     record = switch_history.SwitchRecord(1.0, 97.0, "anna", "qwen", 0, "")
     switch_history.add_switch_record(spark.paths, record)
     answer = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
-    spark.systemd.unit(
-        QWEN_UNIT,
-        late=["INFO Starting", f"lockstep answer: {answer}"],
-        InactiveExitTimestampMonotonic="1000000",
-        ExecMainStartTimestampMonotonic="5500000",
-        ActiveEnterTimestampMonotonic="90000000",
-    )
+    steps = ("InactiveExit", "1000000"), ("ExecMainStart", "5500000"), ("ActiveEnter", "90000000")
+    moments = {f"{name}TimestampMonotonic": microseconds for name, microseconds in steps}
+    spark.systemd.unit(QWEN_UNIT, late=[f"lockstep answer: {answer}"], **moments)
     assert (spark.to("qwen"), spark.hot) == (0, ["qwen"])
     calls = [f"stop -- {MISTRAL_UNIT}", f"reset-failed -- {QWEN_UNIT}", f"start -- {QWEN_UNIT}"]
     assert spark.systemd.calls == [f"systemctl {call}" for call in calls]

@@ -129,17 +129,6 @@ def test_the_newest_twenty_are_kept_newest_first(paths):
     assert kept_models == [f"model{number}" for number in range(24, 4, -1)]
 
 
-def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
-    def ended_switch(took_s: float, **more) -> switch_history.SwitchRecord:
-        return switch_history.SwitchRecord(1.0, took_s, "anna", "qwen", words="", **more)
-
-    records = [ended_switch(took_s, code=0) for took_s in (90, 110, 900)]
-    # They took a second, for nothing was to start.
-    records += 3 * [ended_switch(1, code=0, hot_already=True)]
-    records.append(ended_switch(400, code=1))
-    assert switch_history.usual_seconds_by_model(records) == {"qwen": 110}
-
-
 @pytest.fixture
 def boot_paths(tmp_path, monkeypatch) -> layout.Paths:
     """A host in its first boot, whose journal is empty."""
