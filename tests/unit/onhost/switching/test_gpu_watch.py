@@ -193,9 +193,9 @@ def test_an_engine_of_somebody_else_is_told_beside_a_hot_model(spark, monkeypatc
     let_hold(monkeypatch, is_worth_report=True)
     message = "beside qwen, ollama holds 40.0 GiB on the GPU. Remedy: `ollama ps`"
     assert spark.look() == {"gpu-foreign": message}
-    assert "ollama holds 40.0 GiB" in spark.status_text()
     spark.systemd.unit(UNIT)
     assert spark.look() == {}
+    assert "ollama holds 40.0 GiB" in spark.status_text(), "beside the memory, if no more"
 
 
 def test_of_others_nothing_is_told_that_harms_no_model_or_cannot_be_seen(spark, monkeypatch):

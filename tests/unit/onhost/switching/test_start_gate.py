@@ -183,16 +183,6 @@ def test_an_orphan_of_its_own_name_is_removed_and_a_foreign_container_keeps_the_
     assert "vllm-qwen36" in spark.docker.containers
 
 
-@pytest.mark.parametrize(
-    ("engine", "key"), [("vllm", "models.qwen.overrides"), ("sglang", "qwen.fallback_overrides")]
-)
-def test_of_a_fallback_the_remedy_names_the_key_of_its_model(spark, engine, key):
-    spark.tell("qwen", engine="vllm", fallback="mistral")
-    spark.tell("mistral", engine=engine)
-    write_meminfo(spark.paths, 10.0)
-    assert f"{key} gpu_memory" in spark.refusal(4, "mistral")
-
-
 def test_a_port_that_somebody_else_has_is_refused_at_once(spark, monkeypatch):
     eve = "python3 (process 7 of eve)"
     monkeypatch.setattr(start_gate.foreign_listeners, "foreign_listener_texts", lambda *_: [eve])
@@ -214,6 +204,10 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
     assert spark.refusal(4).startswith(message)
     # It is no start, and not noted as one.
     assert models_by_boot.load(spark.paths) == models_by_boot.BootRecord()
+    # Of a fallback the remedy names the key of its model.
+    spark.tell("qwen", engine="vllm", fallback="mistral")
+    spark.tell("mistral", engine="sglang")
+    assert "(models.qwen.fallback_overrides gpu_memory" in spark.refusal(4, "mistral")
 
 
 def test_who_holds_the_gpus_memory_is_named_with_what_stops_it(spark, monkeypatch):
