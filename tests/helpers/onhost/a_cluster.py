@@ -2,7 +2,7 @@
 
 Their programs are threads by one clock, which passes as fast as they run. The agents exchange the
 real messages of `member_client` and `member_server`, without a network.
-tests/unit/onhost/cluster/test_agent.py has agents that are processes.
+tests/unit/onhost/cluster/test_member_server.py has agents that are processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Things that must be the same on every member, and the report of a difference."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -39,15 +36,10 @@ class Spark:
         self.systemd.unit(UNIT)
         for interface in LINKS:
             self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
-        driver_text = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
-        self.file("/proc/driver/nvidia/version", driver_text)
-        self.deployed_files = {
-            FILE: f"ExecStart={LAUNCHER}\n",
-            LAUNCHER: "exec docker run\n",
-            OTHER: "ExecStart=/venv/bin/vllm\n",
-            MODELS: self.paths.models.read_text(),
-        }
-        for path, text in self.deployed_files.items():
+        self.file("/proc/driver/nvidia/version", "NVRM: Kernel Module for aarch64  580.95.05")
+        models = self.paths.models.read_text()
+        self.deployed_files = {FILE: f"ExecStart={LAUNCHER}", LAUNCHER: "exec", MODELS: models}
+        for path, text in {**self.deployed_files, OTHER: "ExecStart=vllm"}.items():
             self.file(path, text)
         self.record()
 
@@ -76,13 +68,9 @@ def test_what_is_the_same_makes_no_difference_and_what_is_not_gives_every_value(
     facts = spark.facts()
     assert launch_check.differences({"spark1": facts, "spark2": dict(facts)}) == []
     assert facts.pop("kernel")
-    assert facts == {
-        "driver": "580.95.05",
-        "MTU of the fabric": "9000",
-        "hash of the lock": "l0",
-        "hash of what was deployed for glm": "a1",
-        CHANGED: "nothing",
-    }
+    hashes = {"hash of the lock": "l0", "hash of what was deployed for glm": "a1"}
+    link = {"driver": "580.95.05", "MTU of the fabric": "9000"}
+    assert facts == {**link, **hashes, CHANGED: "nothing"}
     facts = {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
     differences = ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
     assert launch_check.differences(facts) == differences
@@ -119,45 +107,36 @@ def test_a_file_that_was_changed_by_hand_is_named_with_its_hash(spark, path):
 
 
 def test_every_package_of_the_venv_counts_with_its_version(spark):
-    def packages(*names: str) -> str:
-        for name in names:
-            folder = f"opt/engines/abc/venv/lib/python3.12/site-packages/{name}.dist-info"
-            (spark.paths.root / folder).mkdir(parents=True)
-        return spark.facts(image=None)["engine"]
-
-    (spark.paths.root / "opt/engines").mkdir(parents=True)
-    (spark.paths.root / "opt/engines/current").symlink_to("abc")
+    engines = spark.paths.root / "opt/engines"
+    packages = engines / "abc/venv/lib/python3.12/site-packages"
+    packages.mkdir(parents=True)
+    (engines / "current").symlink_to("abc")
     spark.record(folder="/opt/engines")
-    first = packages("torch-2.9.0")
+    first = spark.facts(image=None)["engine"]
     assert first.startswith("abc with packages ")
-    assert packages("nvidia_nccl_cu13-2.28.3") != first
+    (packages / "nvidia_nccl_cu13-2.28.3.dist-info").mkdir()
+    assert spark.facts(image=None)["engine"] != first
     # An image brings its own.
     assert "engine" not in spark.facts()
 
 
-def test_weights_that_changed_since_they_were_verified_are_named(spark, tmp_path):
-    revision, sha256 = "c" * 40, hashlib.sha256(b"1").hexdigest()
-    file = {"path": "a.safetensors", "size": 1, "sha256": sha256}
-    repository = {"model": "org/name", "revision": revision, "files": [file]}
-    hub = {"cache_dir": f"{tmp_path}/hub", "repositories": [repository]}
-    spark.paths.weights_list.write_text(json.dumps(hub))
-    weights = tmp_path / "hub/models--org--name/snapshots" / revision / "a.safetensors"
-    weights.parent.mkdir(parents=True)
-    weights.write_text("1")
-    stamp = {"size": 1, "mtime_ns": weights.stat().st_mtime_ns, "sha256": sha256}
-    stamps = tmp_path / "lockstep-verified"
-    stamps.mkdir()
-    (stamps / f"org--name@{revision}.json").write_text(json.dumps({"a.safetensors": stamp}))
-    assert spark.facts(weights=("org/name",))["weights org/name"] == "as verified"
-    weights.write_text("2")
-    facts = spark.facts(weights=("org/name",))
-    assert facts["weights org/name"] == "not as verified: a.safetensors"
-    # A folder of the operator's own counts by names and sizes.
-    places = []
+@pytest.mark.parametrize(
+    ("unverified_files", "text"), [([], "as verified"), (["a"], "not as verified: a")], ids=str
+)
+def test_weights_that_changed_since_they_were_verified_are_named(
+    spark, monkeypatch, unverified_files, text
+):
+    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": unverified_files}
+    monkeypatch.setattr(launch_check.weights_state, "state_of_model", lambda *_: state)
+    assert spark.facts(weights=("org/name",))["weights org/name"] == text
+
+
+def test_a_folder_of_the_operators_own_counts_by_names_and_sizes(spark):
+    facts = []
     for text in ("1", "12"):
         spark.file("/data/own/a.safetensors", text)
-        places.append(spark.facts(weights=("/data/own",))["weights /data/own"])
-    assert places[0].startswith("1 files with names and sizes ") and places[1] != places[0]
+        facts.append(spark.facts(weights=("/data/own",))["weights /data/own"])
+    assert facts[0].startswith("1 files with names and sizes ") and facts[1] != facts[0]
 
 
 def test_the_mtu_is_that_of_every_interface_and_a_driver_may_not_be_loaded(spark):

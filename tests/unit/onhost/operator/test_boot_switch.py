@@ -1,9 +1,5 @@
 """After a boot: what becomes hot by itself, and when nothing does."""
 
-from __future__ import annotations
-
-import re
-
 import pytest
 from a_cluster import cluster_of
 from a_model import tell
@@ -20,9 +16,8 @@ class Spark(ModelHost):
     """A host that has just booted, with nothing up."""
 
     def __init__(self, folder, monkeypatch) -> None:
-        models: dict[str, dict] = {name: {} for name in ("qwen", "mistral", "spare")}
-        models["mistral"]["fallback"] = "spare"
-        models["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
+        qwen = {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
+        models = {"qwen": qwen, "mistral": {"fallback": "spare"}, "spare": {}}
         super().__init__(folder, monkeypatch, models)
         self.power_cut("1")
 
@@ -41,7 +36,7 @@ class Spark(ModelHost):
         """Make a model hot as an operator, or none."""
         assert switch_sh.main(["--worker", name, "anna"], self.paths) in (0, 3)
 
-    def boots(self) -> tuple[int, list[str]]:
+    def boots(self):
         """The exit code after a boot, and the hot models."""
         try:
             return boot_switch.main([], self.paths), self.hot
@@ -63,40 +58,22 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def test_a_model_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
+def test_a_model_that_the_inventory_names_is_hot_after_a_boot(spark):
     tell(spark.paths, boot="mistral")
     assert spark.boots() == (0, ["mistral"])
     assert spark.boot_message is None
     # By the ordinary switch, in its own unit.
     call = next(call for call in spark.systemd.calls if call.startswith("systemd-run "))
     assert call.endswith(f"--worker mistral {models_by_boot.BOOT}")
-    assert "mistral is hot, started in " in capsys.readouterr().out
 
 
-def test_a_record_of_an_earlier_version_is_called_so(spark, capsys):
+def test_last_is_what_a_switch_ended_with(spark):
     tell(spark.paths, boot="last")
-    spark.choose_model("mistral")
-    text = spark.paths.boots.read_text()
-    spark.paths.boots.write_text(text.replace("duration_s", "lasted"))
-    spark.power_cut("2")
-    assert spark.boots() == (0, [])
-    assert "boots.json cannot be read, or is of another version of" in capsys.readouterr().out
-    assert models_by_boot.load(spark.paths).boots
-
-
-@pytest.mark.parametrize(
-    ("failed_models", "last"),
-    [([], "mistral"), (["mistral"], "spare")],
-    ids=["the chosen one", "its fallback"],
-)
-def test_last_is_what_a_switch_ended_with(spark, failed_models, last):
-    tell(spark.paths, boot="last")
-    for name in failed_models:
-        spark.systemd.unit(spark.unit_of[name], start_ok=False)
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
     spark.choose_model("qwen")
     spark.choose_model("mistral")
     spark.power_cut("2")
-    assert spark.boots() == (0, [last])
+    assert spark.boots() == (0, ["spare"])
 
 
 def test_a_fallback_after_a_boot_is_no_choice_of_an_operator_and_none_fails_the_unit(spark):
@@ -116,7 +93,6 @@ def test_a_fallback_after_a_boot_is_no_choice_of_an_operator_and_none_fails_the_
     ("boot_model", "chosen_model", "reason"),
     [
         ("none", "mistral", "no model was hot"),
-        ("last", None, "no model was hot"),
         ("last", "none", "no model was hot"),
         ("last", "qwen", "qwen: recipe qwen-k3 forbids it: its author says so"),
         ("last", "mistral", "spare: recipe spare-1 forbids it: no"),
@@ -131,8 +107,8 @@ def test_nothing_is_made_hot_and_that_is_said(spark, capsys, boot_model, chosen_
         spark.choose_model(chosen_model)
     spark.power_cut("2")
     assert spark.boots() == (0, [])
-    assert f"lockstep boot: nothing is made hot: {reason}" in capsys.readouterr().out
-    assert spark.boot_message and spark.boot_message.startswith(reason)
+    assert f"nothing is made hot: {reason}" in capsys.readouterr().out
+    assert spark.boot_message.startswith(reason)
 
 
 def test_what_somebody_decides_since_the_boot_stays(spark, capsys):
@@ -160,13 +136,11 @@ def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spa
         assert spark.boots() == (errors.EXIT_FAILED, [])
         assert spark.problem.startswith(
             "mistral stays down: two boots were cut off within 15 min: while mistral was hot, and "
-            "while mistral was hot. Remedy: "
         )
         assert spark.boot_message == spark.problem
         # Everybody may read this one.
         newest = switch_history.load(spark.paths)[0]
-        assert (newest.person, newest.model) == (models_by_boot.BOOT, "mistral")
-        assert (newest.code, newest.words) == (1, spark.problem)
+        assert (newest.person, newest.words) == (models_by_boot.BOOT, spark.problem)
     spark.choose_model("mistral")
     assert spark.boot_message is None
     models_by_boot.record_model_end(spark.paths, "mistral")
@@ -174,14 +148,10 @@ def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spa
     assert spark.boots() == (0, ["mistral"])
 
 
-def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop_whatever_the_clock_says(
-    spark, monkeypatch
-):
-    """A boot of 1970 between two of today; and one that lasted long, cut off in the same minute."""
+def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop(spark):
     tell(spark.paths, boot="mistral")
-    for name, now, duration_s in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
-        monkeypatch.setattr("time.time", lambda now=now: now)
-        spark.hot_until_cut("mistral", name, duration_s)
+    spark.hot_until_cut("mistral", "1", 500.0)
+    spark.hot_until_cut("mistral", "2", 700.0)
     spark.power_cut("3")
     assert spark.boots() == (errors.EXIT_FAILED, [])
     spark.hot_until_cut("mistral", "3", 3601.0)
@@ -213,8 +183,7 @@ def pair(tmp_path, monkeypatch):
 def test_a_clusters_model_waits_for_its_members_and_rank_0_begins(pair):
     began = clock.now()
     pair[0].clock.at(30, pair[1].power_on)
-    code, lines = pair[0].run("operator.boot_switch")
-    assert code == 0, lines
+    assert pair[0].run("operator.boot_switch")[0] == 0
     assert clock.now() - began >= 30
     assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
 
@@ -227,10 +196,7 @@ def test_a_member_of_another_rank_leaves_the_clusters_model_to_rank_0(pair):
 
 def test_a_member_that_does_not_come_back_is_named(pair):
     code, lines = pair[0].run("operator.boot_switch")
-    assert code == errors.EXIT_FAILED
-    assert re.search(
-        r"after 6\d\d s .*no answer of spark2 \(spark2 \(.*does not answer", "\n".join(lines)
-    )
+    assert code == errors.EXIT_FAILED and "no answer of spark2" in " ".join(lines)
 
 
 def test_a_member_that_has_another_model_up_keeps_it(pair):

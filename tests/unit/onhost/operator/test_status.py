@@ -1,7 +1,5 @@
 """Status: the truth from systemd, Docker and the engine, readable on a phone."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -9,7 +7,7 @@ import pytest
 from a_model_host import UP, ModelHost
 from onhost_fakes import put_in_container, timeless
 
-from lockstep.onhost.core import config, event_lines, switch_lock, terminal_lines
+from lockstep.onhost.core import config, switch_lock, terminal_lines
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switch_history, watch_findings
@@ -30,9 +28,7 @@ def spark(tmp_path, monkeypatch):
     class Spark(ModelHost):
         def __init__(self) -> None:
             qwen = {"unit": QWEN_UNIT, "recipe": RECIPE, "container": "vllm-qwen36"}
-            mistral = {"unit": MISTRAL_UNIT, "recipe": "mistral-small-4-nvfp4-vllm"}
-            engine = {"engine": "vllm"}
-            models = {"qwen": {**qwen, **engine}, "mistral": {**mistral, **engine}}
+            models = {"qwen": {**qwen, "engine": "vllm"}, "mistral": {"unit": MISTRAL_UNIT}}
             super().__init__(tmp_path, monkeypatch, models, available_gib=41.2)
             self.docker.containers["vllm-qwen36"] = "vllm/vllm-openai@sha256:aa"
             self.systemd.unit(QWEN_UNIT, **UP, StateChangeTimestamp=f"@{int(NOW) - 11100}")
@@ -54,20 +50,6 @@ def text_of(lines: list[str]) -> str:
     return " ".join(line.strip() for line in lines)
 
 
-def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_model(spark):
-    digest = "sha256:" + 64 * "a"
-    spark.tell("qwen", image=f"lmsysorg/sglang@{digest}")
-    spark.paths.image_answers.mkdir(parents=True)
-    record = spark.paths.image_answers / f"{digest.replace(':', '-')}.json"
-    message = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
-    for reason in ("no libcuda.so.1", None):
-        record.write_text(json.dumps({"version": "0.5.23", "unanswered": reason}))
-        assert (message in text_of(spark.lines())) is bool(reason)
-        models = status.status_document(spark.status())["models"]
-        assert models["qwen"]["silence_reason"] == reason
-        assert models["mistral"]["silence_reason"] is None
-
-
 def test_a_healthy_host_in_40_columns(spark):
     since = terminal_lines.moment_with_age(NOW - 11100, NOW)
     assert since.endswith("(3 h 5 min)")
@@ -82,16 +64,15 @@ def test_a_healthy_host_in_40_columns(spark):
         "gateway active",
         "Open WebUI active",
     ]
+    document = status.status_document(spark.status())
+    assert (document["hot"], document["problems"], document["switching"]) == ("qwen", [], None)
+    assert document["memory_gib"] == {"total": 119.6, "available": 41.2, "free": 41.2}
 
 
-def test_everything_that_breaks_a_rule_is_shown_with_its_remedy_within_40_columns(spark):
+def test_everything_that_breaks_a_rule_is_shown_with_its_remedy(spark):
     spark.systemd.unit(MISTRAL_UNIT, **UP, UnitFileState="enabled")
     spark.docker.containers["somebodys"] = "lmsysorg/sglang:latest"
-
-    lines = spark.lines()
-
-    assert max(map(len, lines)) <= 40
-    text = text_of(lines)
+    text = text_of(spark.lines())
     assert "BROKEN: 2 engines at once: vllm-qwen36.service, vllm.service." in text
     assert "BROKEN: vllm.service starts at boot. Remedy: sudo systemctl disable" in text
     assert "BROKEN: container somebodys (lmsysorg/sglang:latest) runs outside" in text
@@ -102,35 +83,14 @@ def test_everything_that_breaks_a_rule_is_shown_with_its_remedy_within_40_column
 def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.engine.hot_engine_check.TOKEN_TIMEOUT_S", 0.2)
     spark.engine.chat = lambda _: (503, {"error": "engine is dead"})
-
     lines = spark.lines(80)
-
     assert "  NOT READY" in lines
-    assert any("/health is green, but no token" in line for line in lines)
-
-
-def test_a_model_that_makes_vectors_says_so(spark):
-    spark.tell("qwen", kind="embedding")
-    vectors = [{"index": index, "embedding": [0.5, index]} for index in (0, 1)]
-    spark.engine.chat = lambda _: (200, {"data": vectors})
-
-    assert any(line.startswith("  2 vectors of 2 numbers in ") for line in spark.lines(80))
-
-
-def test_a_failed_model_gives_its_reason(spark):
-    reason = "qwen needs 67.0 GiB, 41.2 GiB available after 120 s"
-    journal = ["INFO x", f"lockstep gate: {reason}", "Failed to start"]
-    exit_code = {"Result": "exit-code", "ExecMainCode": "1", "ExecMainStatus": "4"}
-    spark.systemd.unit(MISTRAL_UNIT, **FAILED, **exit_code, journal=journal)
-
-    assert f"  exit-code, exit status 4; {reason}" in spark.lines(100)
+    assert "/health is green, but no token" in text_of(lines)
 
 
 def test_a_loading_model_says_how_far_it_is(spark, capsys):
     line = "Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]"
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post", journal=[line])
-
-    assert "  loading weights, file 6 of 13" in spark.lines(80)
     assert switch_sh.main(["status", "--json"], spark.paths) == 0
     detail = json.loads(capsys.readouterr().out)["models"]["qwen"]["detail"]
     assert detail == "loading weights, file 6 of 13"
@@ -145,16 +105,11 @@ def test_a_switch_is_shown_first_while_it_is_under_way_and_when_it_failed(spark)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("x\nlockstep failed: the switch to mistral FAILED\n")
     assert spark.lines(80)[1] == "last switch FAILED unknown: the switch to mistral FAILED"
-
-    cut_off_by_signal = {"Result": "signal", "ExecMainCode": "2", "ExecMainStatus": "9"}
-    spark.systemd.unit(switch_commands.UNIT, **FAILED, **cut_off_by_signal)
-    log.write_text("qwen is hot\n")
-    cut = "unknown: cut off (signal, killed by signal 9), then: qwen is hot"
-    assert spark.lines(100)[1] == f"last switch FAILED {cut}"
-    # It was finished, and has not failed.
+    # One that was cut off, and finished.
+    spark.systemd.unit(switch_commands.UNIT, **FAILED, Result="signal")
     record = switch_history.SwitchRecord(1.0, 2.0, "anna", "qwen", 0, "qwen is hot")
     switch_history.add_switch_record(spark.paths, record)
-    assert spark.lines(100)[1] == f"last switch {cut}"
+    assert spark.lines(100)[1].startswith("last switch unknown: cut off (signal), then: ")
 
 
 def test_a_container_that_lives_is_told_where_docker_does_not_answer(spark):
@@ -162,25 +117,10 @@ def test_a_container_that_lives_is_told_where_docker_does_not_answer(spark):
     assert spark.lines(400)[-1].startswith("could not tell: containers: Docker does not answer")
     put_in_container(spark.paths, "vllm-qwen36", 4711)
     spark.systemd.unit(QWEN_UNIT)
-
-    [broken_line] = [line for line in spark.lines(200) if line.startswith("BROKEN")]
-    assert broken_line == (
-        "BROKEN: processes 4711 in container vllm-qwen36 outlived vllm-qwen36.service. "
-        "Remedy: switch.sh none"
+    message = (
+        f"processes 4711 in container vllm-qwen36 outlived {QWEN_UNIT}. Remedy: switch.sh none"
     )
-
-
-def test_json_has_the_same_facts(spark, capsys):
-    assert switch_sh.main(["status", "--json"], spark.paths) == 0
-
-    document = json.loads(capsys.readouterr().out)
-    assert document["hot"] == "qwen"
-    assert document["models"]["qwen"]["ready"] is True
-    assert document["models"]["mistral"]["state"] == "off"
-    assert document["memory_gib"] == {"total": 119.6, "available": 41.2, "free": 41.2}
-    assert document["webui"] == "active"
-    assert document["problems"] == []
-    assert document["switching"] is None
+    assert spark.status().problems == [message]
 
 
 AGAIN = {"ActiveState": "activating", "SubState": "auto-restart", "Result": "exit-code"}
@@ -192,12 +132,7 @@ AGAIN = {"ActiveState": "activating", "SubState": "auto-restart", "Result": "exi
         (GATEWAY, AGAIN, "is down, and nobody is answered at its ports: restarting (exit-code"),
         (GATEWAY, {**AGAIN, "SubState": "start", "NRestarts": "7"}, ": loading after 7 starts"),
         (GATEWAY, {"ActiveState": "inactive"}, f"sudo systemctl start {GATEWAY}"),
-        (GATEWAY, {"ActiveState": "failed", "Result": "oom-kill"}, "failed (oom-kill"),
-        (
-            GATEWAY_SOCKET,
-            {"ActiveState": "failed", "Result": "resources"},
-            f"the gateway's ports are closed: {GATEWAY_SOCKET} is failed (resources). Remedy: ",
-        ),
+        (GATEWAY_SOCKET, {"ActiveState": "failed"}, "the gateway's ports are closed: "),
     ],
 )
 def test_a_gateway_that_is_down_is_said(spark, unit, state, message):
@@ -216,27 +151,12 @@ def test_an_open_webui_that_does_not_start_is_said_with_who_has_its_port(spark, 
     assert problem.startswith("Open WebUI is down: exit-code") and message in problem
 
 
-def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
-    requests = []
-    show = units.units_by_name
-    monkeypatch.setattr(
-        units, "units_by_name", lambda names: requests.append([*names]) or show(requests[-1])
-    )
-
-    spark.lines()
-
-    [names] = requests
-    webui = "open-webui.service"
-    assert {QWEN_UNIT, MISTRAL_UNIT, webui, switch_commands.UNIT, GATEWAY} <= set(names)
-
-
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
         ({"active": "active", "sub": "running"}, "hot"),
         ({"active": "reloading"}, "hot"),
         ({"active": "activating", "sub": "start-pre"}, "loading"),
-        ({"active": "activating", "sub": "auto-restart"}, "restarting"),
         ({"active": "activating", "sub": "auto-restart-queued"}, "restarting"),
         ({"active": "deactivating"}, "stopping"),
         ({"active": "failed"}, "failed"),
@@ -251,30 +171,25 @@ def test_systemds_states_in_the_operators_words(fields, state):
 @pytest.mark.parametrize(
     ("line", "phase"),
     [
-        ("INFO 11-21 [default_loader.py:384] Loading weights took 88.20 seconds", "weights loaded"),
+        ("INFO 11-21 Loading weights took 88.20 seconds", "weights loaded in 88.20 s"),
         ("Capturing CUDA graphs (decode, FULL):  33%|###  | 2/6", "capturing CUDA graphs, 33 %"),
         ("INFO GPU KV cache size: 1,234,567 tokens", "KV cache for 1,234,567 tokens"),
-        ("INFO 11-22 [monitor.py:53] torch.compile took 39.63 s in total", "compiled in 39.63 s"),
         ("torch.compile and warmup run together took 41.02 s in total", "compiled in 41.02 s"),
         ("INFO 06-01 torch.compile takes 27.10 s in total", "compiled in 27.10 s"),
         ("INFO 11-22 Using cache directory: /c for vLLM's torch.compile", "compiling"),
         ("WARNING Enforce eager set, disabling torch.compile and CUDAGraphs. -cc.mode=none", None),
-        ("INFO 11-22 [api_utils.py:273] non-default args: {'m': 'm'}", "reading its configuration"),
         ("INFO 11-22 Initializing a V1 LLM engine (v0.26.0) with", "starting its engine process"),
         ("lockstep load: loading the engine's program", "loading the engine's program"),
         ("lockstep ready: the engine died", "the engine died"),
-        ("lockstep gate: waiting for memory", "waiting for memory"),
         ("INFO:     127.0.0.1 - GET /health 200 OK", None),
         (
-            "(EngineCore pid=1) CUDA error: the provided PTX was compiled with an unsupported "
-            "toolchain. (cudaErrorUnsupportedPtxVersion)",
+            "CUDA error: the provided PTX was compiled with an unsupported toolchain. (cudaError",
             "a kernel cannot be compiled here: the image's CUDA is newer than the driver's",
         ),
     ],
 )
 def test_phases_are_recognised_in_engine_logs(line, phase):
-    expected_phase = "weights loaded in 88.20 s" if phase == "weights loaded" else phase
-    assert log_phases.announced_phase(line) == expected_phase
+    assert log_phases.announced_phase(line) == phase
 
 
 # vLLM 0.26.0 on an H200: each of its starts warns of an error that might come.
@@ -285,10 +200,7 @@ PREFIXED = "(APIServer pid=1) ERROR 11-21 no model"
 @pytest.mark.parametrize(
     ("lines", "reasons"),
     [
-        (
-            ["INFO x", "ValueError: no", "lockstep ready: it died", "."],
-            ["ValueError: no", "it died"],
-        ),
+        (["ValueError: no", "lockstep ready: it died", "."], ["ValueError: no", "it died"]),
         (["lockstep gate: refused: 5.0 GiB available"], ["refused: 5.0 GiB available"]),
         (["a", PREFIXED, "b"], [PREFIXED]),
         (["a", "b"], ["a", "b"]),
@@ -299,19 +211,11 @@ def test_the_reason_of_a_failure_is_the_errors_and_our_verdict(lines, reasons):
     assert log_phases.failure_lines(lines) == reasons
 
 
-def test_durations_as_people_say_them():
-    durations = [event_lines.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
-    assert durations == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]
-
-
 def test_an_engine_that_the_memory_watch_ended_is_told_until_it_is_up_again(spark):
     kill = watch_findings.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60)
     watch_findings.save(spark.paths, kill)
-    message = (
-        "the memory watch ended it while serving: 3.8 GiB available, below the minimum of 4.0 GiB"
-    )
+    message = "the memory watch ended it while serving: 3.8 GiB available, below the minimum of"
     assert message not in text_of(spark.lines(200))
     spark.systemd.unit(QWEN_UNIT)
     assert message in text_of(spark.lines(200))
-    assert all(len(line) <= 40 for line in spark.lines())
     assert message in status.status_document(spark.status())["models"]["qwen"]["memory_kill"]

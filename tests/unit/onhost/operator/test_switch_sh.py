@@ -1,7 +1,5 @@
 """A switch: one hot model, never worse off after a failure, and who may do it."""
 
-from __future__ import annotations
-
 import getpass
 import itertools
 import json
@@ -19,7 +17,7 @@ from local_server import refused_address
 from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_meminfo
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
-from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import json_records, models_by_boot, switch_history, watch_findings
 from lockstep.onhost.switching import hot_change_under_way, precheck, switch_commands
 from lockstep.onhost.switching import switch as switching
@@ -44,16 +42,12 @@ class Spark(ModelHost):
         self.lines: list[str] = []
 
     def need(self, name: str, **values: object) -> None:
-        """Change a model's data, and place only a part of its weights."""
+        """Change a model's data; of its weights nothing is here."""
         self.tell(name, **values)
-        commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
-        files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
-        repository = {"model": "org/name", "revision": commit, "files": files}
+        file = {"path": "a.safetensors", "size": 1, "blob": "b" * 40}
+        repository = {"model": "org/name", "revision": "c" * 40, "files": [file]}
         spec = {"cache_dir": f"{self.folder}/hub", "endpoint": "http://hub.example"}
         self.paths.weights_list.write_text(json.dumps({**spec, "repositories": [repository]}))
-        snapshot = self.folder / "hub/models--org--name/snapshots" / commit
-        snapshot.mkdir(parents=True, exist_ok=True)
-        (snapshot / "a.json").write_text("1")
 
     def memory(self, available: float, need: float) -> None:
         write_meminfo(self.paths, available)
@@ -100,61 +94,27 @@ def spark(tmp_path, monkeypatch):
 def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
     record = switch_history.SwitchRecord(1.0, 97.0, "anna", "qwen", 0, "")
     switch_history.add_switch_record(spark.paths, record)
-    assert spark.to("qwen") == 0
-
-    assert spark.hot == ["qwen"]
-    assert spark.systemd.calls == [
-        f"systemctl stop -- {MISTRAL_UNIT}",
-        f"systemctl reset-failed -- {QWEN_UNIT}",
-        f"systemctl start -- {QWEN_UNIT}",
-    ]
-    assert spark.lines == [
-        "a switch to qwen usually takes 0 s",
-        "stopping mistral",
-        "stopped in 0 s",
-        "starting qwen",
-        spark.lines[-2],
-        "qwen is hot, started in 0 s",
-    ]
-    assert re.fullmatch(r"took: check [\d.]+ s, stop [\d.]+ s", spark.lines[-2])
-
-
-@pytest.mark.parametrize("when", ["journal", "late"])
-def test_the_last_lines_tell_what_each_step_took_and_the_answer_that_the_journal_showed(
-    spark, when
-):
     answer = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
-    lines = ["lockstep gate: 100.0 GiB available", "INFO Starting", f"lockstep answer: {answer}"]
-    spark.systemd.unit(
-        QWEN_UNIT,
-        **{when: lines},
-        on_start=0.3,
-        InactiveExitTimestampMonotonic="1000000",
-        ExecMainStartTimestampMonotonic="5500000",
-        ActiveEnterTimestampMonotonic="90000000",
-    )
-    assert spark.to("qwen") == 0
-    assert spark.lines[-1] == f"qwen is hot, started in 0 s, {answer}"
+    steps = ("InactiveExit", "1000000"), ("ExecMainStart", "5500000"), ("ActiveEnter", "90000000")
+    moments = {f"{name}TimestampMonotonic": microseconds for name, microseconds in steps}
+    spark.systemd.unit(QWEN_UNIT, late=[f"lockstep answer: {answer}"], **moments)
+    assert (spark.to("qwen"), spark.hot) == (0, ["qwen"])
+    calls = [f"stop -- {MISTRAL_UNIT}", f"reset-failed -- {QWEN_UNIT}", f"start -- {QWEN_UNIT}"]
+    assert spark.systemd.calls == [f"systemctl {call}" for call in calls]
+    assert spark.lines[:2] == ["a switch to qwen usually takes 0 s", "stopping mistral"]
     assert spark.lines[-2].endswith(", gate 4.5 s, load 84.5 s")
-    assert when == "late" or answer in spark.lines
+    assert spark.lines[-1] == f"qwen is hot, started in 0 s, {answer}"
 
 
 def test_a_switch_that_fails_brings_the_old_model_back(spark):
     journal = ["INFO loading", "torch.AcceleratorError: out of memory", "lockstep ready: died"]
     spark.systemd.unit(QWEN_UNIT, start_ok=False, journal=journal)
-
-    assert spark.to("qwen") == 1
-
-    assert spark.hot == ["mistral"]
-    # Whether the phase "died" is seen before the end depends on who is faster.
-    assert [line for line in spark.lines[3:] if line != "died" and "took:" not in line] == [
-        "qwen FAILED after 0 s: exit-code, exit status 3",
-        "  torch.AcceleratorError: out of memory",
-        "  died",
-        "starting mistral",
-        "mistral is hot, started in 0 s",
-        "the switch to qwen FAILED; mistral is hot again",
-    ]
+    spark.starve("qwen", "loading")
+    assert (spark.to("qwen"), spark.hot) == (1, ["mistral"])
+    assert "qwen FAILED after 0 s: exit-code, exit status 3" in spark.lines
+    assert f"  {journal[1]}" in spark.lines
+    assert any("the memory watch ended it while loading: 3.9 GiB" in line for line in spark.lines)
+    assert spark.lines[-1] == "the switch to qwen FAILED; mistral is hot again"
 
 
 def test_what_the_memory_watch_ended_gives_way_to_its_fallback_and_then_to_what_was_hot(spark):
@@ -185,22 +145,9 @@ def test_a_fall_back_leaves_what_somebody_started_and_no_boot_brings_back_what_w
     assert models_by_boot.load(spark.paths).hot is None
 
 
-def test_a_start_that_the_memory_watch_ended_says_so(spark):
+def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    spark.starve("qwen", "loading")
-    assert spark.to("qwen") == 1
-    assert any("the memory watch ended it while loading: 3.9 GiB" in line for line in spark.lines)
-
-
-@pytest.mark.parametrize("later", ["mistral", "eagle", "none"])
-def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark, later):
-    spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    assert spark.to("qwen") == 1
-    # As long as nobody has what they asked for, it stays to be seen.
-    assert f"systemctl reset-failed -- {QWEN_UNIT}" not in spark.systemd.calls[-4:]
-
-    # mistral is hot again, and stays so.
-    assert spark.to(later) == 0
+    assert (spark.to("qwen"), spark.to("mistral"), spark.hot) == (1, 0, ["mistral"])
     assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
 
 
@@ -216,7 +163,6 @@ STATES = {
 
 
 BACK = "the switch to qwen FAILED; mistral is hot again"
-NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
 
 
 @pytest.mark.parametrize(
@@ -229,8 +175,8 @@ NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
         # No two engines.
         ("mistral stays", "mistral", 1, ["mistral"], f"stop {MISTRAL_UNIT} failed: Job timed out."),
         ("qwen fails, mistral ends", "qwen mistral", 4, [], "qwen and mistral failed"),
-        ("qwen fails, mistral off", "qwen", 4, [], NONE_BEFORE),
-        ("qwen fails, mistral restarts", "qwen", 4, [], NONE_BEFORE),
+        ("qwen fails, mistral off", "qwen", 4, [], "NO MODEL IS HOT: qwen failed; none was before"),
+        ("qwen fails, mistral restarts", "qwen", 4, [], "none was before"),
         ("eagle loops", "eagle spare", 3, ["spare"], "eagle FAILED; its fallback spare is hot"),
         ("eagle fails, spare fails", "eagle spare mistral", 1, ["mistral"], "mistral is hot again"),
         # A fallback that was hot is brought back once.
@@ -242,9 +188,7 @@ def test_what_is_hot_and_said_after_a_switch_that_fails(
 ):
     for name, state in (words.split() for words in states.split(", ")):
         spark.systemd.unit(UNITS[name], **STATES[state])
-
     assert (spark.to("eagle" if "eagle" in states else "qwen"), spark.hot) == (code, hot)
-
     calls = spark.systemd.calls
     starts = [call.split()[-1] for call in calls if " start " in call]
     assert starts == [UNITS[name] for name in started_models.split()]
@@ -252,9 +196,7 @@ def test_what_is_hot_and_said_after_a_switch_that_fails(
         first = calls[: calls.index(f"systemctl start -- {following}")]
         assert any("stop" in call.split() and failed_model in call.split() for call in first)
     assert any(line.endswith(message) for line in spark.lines)
-    assert not any(
-        spark.systemd.state(unit)["ActiveState"] == "activating" for unit in UNITS.values()
-    )
+    assert "activating" not in [spark.systemd.state(unit)["ActiveState"] for unit in UNITS.values()]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +208,7 @@ def test_what_is_hot_and_said_after_a_switch_that_fails(
         (lambda s: s.memory(20.0, need=88.0), "needs 88.0 GiB; 20.0 GiB are available and stop"),
         (lambda s: s.need("qwen", weights=["/nowhere"]), "/nowhere does not exist"),
         (lambda s: s.need("qwen", weights=["org/none"]), "weights.json does not name it"),
-        (lambda s: s.need("qwen", weights=["org/name"]), "not whole .*: b.safetensors and 1 more"),
+        (lambda s: s.need("qwen", weights=["org/name"]), "not whole .*: a.safetensors"),
         # Docker answers from memory: only what it asks containerd for hangs.
         (lambda s: s.docker.silent.add("/version"), "qwen: containerd "),
     ],
@@ -321,9 +263,7 @@ def test_stopped_is_what_has_no_process_left_in_its_container(spark, monkeypatch
     """Docker hangs after the check: systemctl ends with 0 although the container lives."""
     qwen_is_hot(spark)
     monkeypatch.setattr(switching, "_GONE_S", 0.1)
-
     assert spark.to("mistral") != 0
-
     assert f"systemctl start -- {MISTRAL_UNIT}" not in spark.systemd.calls
     assert any("not stopped after 0 s: processes 4711 in cont" in line for line in spark.lines)
 
@@ -332,9 +272,7 @@ def test_none_ends_a_container_without_docker(spark, hung_docker, monkeypatch):
     killed_slices = let_the_kernel_kill(monkeypatch)
     qwen_is_hot(spark)
     spark.systemd.unit(QWEN_UNIT)
-
     assert spark.to("none") == 0
-
     assert killed_slices == ["system-lockstep-vllm.qwen36.slice"]
     assert "removing container vllm-qwen36: it runs outside its unit" in spark.lines
     assert any("its name is not free yet: Docker does not" in line for line in spark.lines)
@@ -370,31 +308,25 @@ def test_a_hot_model_is_left_alone_unless_it_does_not_serve(spark):
     assert spark.systemd.calls == [f"systemctl {verb} -- {MISTRAL_UNIT}" for verb in verbs]
 
 
-def test_none_stops_all_and_says_so(spark):
+def test_none_stops_all(spark):
     assert (spark.to("none"), spark.hot) == (0, [])
-    assert spark.to("none") == 0
-    no_model = ["no model is hot", "no model was hot"]
-    assert spark.lines == ["stopping mistral", "stopped in 0 s", *no_model]
+    assert (spark.to("none"), spark.lines[-1]) == (0, "no model was hot")
 
 
 def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark, capsys):
     def rehearse(name: str, code: int = 0) -> list[str]:
         assert spark.command(name, "--dry") == code
-        return capsys.readouterr().out.splitlines()
+        return capsys.readouterr().out.splitlines()[1:]
 
     assert rehearse("eagle") == [
-        "up now: mistral",
         "image and weights of eagle are here",
         "memory: needs 67.0 GiB, 100.0 available, 67.0 more when mistral is stopped",
         "if eagle does not start: spare, then mistral, then no model",
     ]
-    assert rehearse("none") == ["up now: mistral", "would stop mistral"]
-    assert rehearse("mistral")[1] == "mistral is hot already: would ask it for a token"
+    assert rehearse("mistral")[0] == "mistral is hot already: would ask it for a token"
     spark.systemd.unit(MISTRAL_UNIT)
     spark.memory(20.0, need=88.0)
-    lines = rehearse("qwen", code=1)
-    assert lines[-1] == "would wait 120 s for memory and then be refused"
-    assert any(line.startswith("memory: needs 88.0 GiB, 20.0 available") for line in lines)
+    assert rehearse("qwen", code=1)[-1] == "would wait 120 s for memory and then be refused"
     spark.docker.images.clear()
     with pytest.raises(errors.Problem, match="is not on this host"):
         rehearse("qwen")
@@ -406,26 +338,19 @@ def test_a_container_outside_its_unit_is_removed_if_it_is_ours(spark, is_ours):
     spark.docker.containers["vllm-qwen36"] = IMAGE
     if not is_ours:
         spark.docker.foreign = {"vllm-qwen36"}
-
     spark.to("none")
-
     assert ("vllm-qwen36" in spark.docker.containers) is not is_ours
-    removal = "removing container vllm-qwen36: it runs outside its unit"
-    refusal = "container vllm-qwen36 is not Lockstep's and stays"
-    assert (removal if is_ours else refusal) in spark.lines
+    assert is_ours or "container vllm-qwen36 is not Lockstep's and stays" in spark.lines
 
 
 def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, capsys):
     assert (spark.command("qwen"), spark.hot) == (0, ["qwen"])
-    assert timeless(capsys.readouterr().out.splitlines()[-1]) == "qwen is hot, started in 0 s"
+    assert "qwen is hot, started in " in capsys.readouterr().out
     call = spark.systemd.calls[0]
-    assert call.startswith("systemd-run ")
     assert "--unit=lockstep-switch.service" in call
     assert call.endswith(f"--worker qwen {getpass.getuser()}")
-
     spark.systemd.unit(MISTRAL_UNIT, start_ok=False)
     assert spark.command("mistral") == 1
-    assert "the switch to mistral FAILED; qwen is hot again" in capsys.readouterr().out
 
 
 def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, capsys):
@@ -435,38 +360,19 @@ def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, capsys):
     assert "qwen is hot" in capsys.readouterr().out
 
 
-def test_the_second_operator_is_told_who_holds_the_lock(spark):
-    with (
-        switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"),
-        pytest.raises(errors.Problem) as problem,
-    ):
-        spark.command("qwen")
-    assert (problem.value.code, spark.hot) == (75, ["mistral"])
-    assert timeless(str(problem.value)) == (
-        f"anna is switching to mistral since 0 s (process {os.getpid()}). Remedy: wait for it "
-        "with --wait, or end it with switch.sh cancel"
-    )
-
-
-def test_with_wait_the_second_operator_waits(spark, capsys):
+def test_the_second_operator_is_told_who_holds_the_lock_and_waits_with_wait(spark, capsys):
     def hold() -> None:
         with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"):
             clock.sleep(40)
 
     threading.Thread(target=hold).start()
     until(lambda: switch_lock.holder(spark.paths.switch_lock), "it is held")
+    with pytest.raises(errors.Problem, match="anna is switching to mistral since ") as problem:
+        spark.command("qwen")
+    assert (problem.value.code, spark.hot) == (75, ["mistral"])
     assert (spark.command("qwen", "--wait"), spark.hot) == (0, ["qwen"])
     # Every 15 s.
     assert capsys.readouterr().out.count("waiting: anna is switching to mistral") == 3
-
-
-def test_a_lock_whose_holder_died_is_free(spark):
-    path = spark.paths.switch_lock
-    path.parent.mkdir(parents=True)
-    dead_holder = {"pid": 1, "start": -1, "user": "anna", "model": "qwen", "since": 0}
-    path.with_suffix(".json").write_text(json.dumps(dead_holder))
-    assert switch_lock.holder(path) is None
-    assert (spark.command("qwen"), spark.hot) == (0, ["qwen"])
 
 
 @pytest.fixture
@@ -487,7 +393,7 @@ def test_an_operator_without_a_sudo_rule_is_told_what_to_ask_for_and_sees_what_e
     assert capsys.readouterr().out.startswith("spark1: mistral hot\n")
 
 
-@pytest.mark.parametrize("words", ["qwen --wait", "none", "status --json", "log qwen -f"])
+@pytest.mark.parametrize("words", ["qwen --wait", "status --json"])
 def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(
     operator, monkeypatch, words
 ):
@@ -506,12 +412,9 @@ def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(
     ("words", "message"),
     [
         ("gemma", f"unknown model 'gemma'. Known: {', '.join(UNITS)}, none, status, log, wait"),
-        ("qwen --jason", "qwen does not take --jason"),
         ("qwen --wait --dry", "qwen does not take --dry"),
         ("log", f"log of what? Known: {', '.join(UNITS)}"),
         ("log none", "unknown model 'none'. Known: qwen, mistral, eagle"),
-        ("wait qwen", "wait does not take qwen"),
-        ("status --wait", "status does not take --wait"),
     ],
 )
 def test_wrong_use_is_explained(spark, words, message):
@@ -520,34 +423,18 @@ def test_wrong_use_is_explained(spark, words, message):
     assert problem.value.code == 2
 
 
-def test_help_names_the_exit_codes_and_fits_a_phone(capsys):
-    assert switch_sh.main(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert "75 another switch is under way" in text
-    assert max(map(len, text.splitlines())) <= 40
-
-
 def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
-    """systemd runs ExecStopPost= of the switch's unit, which finds what was cut off.
-
-    A process is killed here, by the real clock.
-    """
+    """A process is killed here, by the real clock; systemd runs ExecStopPost= of its unit."""
     spark = Spark(tmp_path, monkeypatch)
     spark.systemd.unit(QWEN_UNIT, on_start=60)
     watching = threading.Thread(target=spark.command, args=("qwen",))
     watching.start()
     spark.wait_for_start()
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start")
-    holder = switch_lock.holder(spark.paths.switch_lock)
-    assert holder is not None
-    os.kill(holder.pid, signal.SIGKILL)
+    os.kill(switch_lock.holder(spark.paths.switch_lock).pid, signal.SIGKILL)
     watching.join(180)
-
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
-    assert hot_change_under_way.load(spark.paths).switch is None
-    last_switch = status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch
-    assert "cut off (signal, killed by signal 9), then: qwen is hot" in last_switch
     spark.close()
 
 
@@ -581,11 +468,11 @@ def test_wait_sees_a_start_that_no_switch_made(spark):
 
 def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
     commands = []
-    monkeypatch.setattr("os.execvp", lambda program, argv: commands.append(" ".join(argv)))
+    monkeypatch.setattr("os.execvp", lambda program, argv: commands.append(argv))
     spark.command("log", "qwen", "-f")
     spark.command("log", "eagle")
-    start = "journalctl --no-pager --no-hostname --lines=200"
-    assert commands == [f"{start} --unit={QWEN_UNIT} --follow", f"{start} --unit=eagle.service"]
+    assert commands[0][-2:] == [f"--unit={QWEN_UNIT}", "--follow"]
+    assert "--no-pager" in commands[1] and commands[1][-1] == "--unit=eagle.service"
 
 
 def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
@@ -598,15 +485,10 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
     work = hot_change_under_way.HotWork("mistral", "bob")
     with hot_change_under_way.keep_on_record(spark.paths, "switch", work):
         assert switch_sh.main(["--finish"], spark.paths) == 0
-    with pytest.raises(errors.Problem):
-        switch_sh.main(["--worker", "nothing", "anna"], spark.paths)
     records = switch_history.load(spark.paths)[::-1]
     assert [(record.person, record.model, record.code) for record in records] == [
         ("anna", "qwen", 0),
         ("anna, by the gateway", "mistral", 1),
         ("the memory watch", "what replaces qwen", 4),
         ("bob", "mistral", 0),
-        ("anna", "nothing", 2),
     ]
-    assert records[1].words == "the switch to mistral FAILED; qwen is hot again"
-    assert records[2].words == "NO MODEL IS HOT: mistral failed; none was before"

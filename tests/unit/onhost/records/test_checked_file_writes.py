@@ -1,7 +1,5 @@
 """Files are written whole or not at all, and never against the tool that will read them."""
 
-from __future__ import annotations
-
 import getpass
 import grp
 import io
@@ -9,30 +7,24 @@ import os
 import stat
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
 
 import pytest
-from a_spark import spark
 from onhost_fakes import FakeSystemd
 
-from lockstep.inventory.cluster_join import join_clusters
-from lockstep.monitoring.stack import monitoring_files
 from lockstep.onhost.core import atomic_files
-from lockstep.onhost.records import checked_file_writes
+from lockstep.onhost.records import checked_file_writes, rollback_journal
 from lockstep.onhost.records.ownership import MARK
-from lockstep.units.tls_unit import tls_files
 
 OLD = f"# {MARK} for target old.\n"
-USER = getpass.getuser()
-OWNER = {"owner": USER, "group": grp.getgrgid(os.getgid()).gr_name}
+OWNER = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
 
 
 @pytest.fixture(autouse=True)
-def _systemd(tmp_path_factory, monkeypatch) -> None:
+def _systemd(tmp_path_factory, monkeypatch):
     FakeSystemd(tmp_path_factory.mktemp("host") / "systemd", monkeypatch)
 
 
-def write(*files: dict[str, Any], remove=(), adopt=(), **more: Any) -> tuple[int, str]:
+def write(*files: dict, remove=(), adopt=(), **more: object) -> tuple[int, str]:
     """Exit code and messages; tests/unit/files/test_remote_exec.py and the lab have it sent to a
     host."""
     request = {"files": list(files), "remove": list(map(str, remove)), **more}
@@ -42,7 +34,7 @@ def write(*files: dict[str, Any], remove=(), adopt=(), **more: Any) -> tuple[int
     return (code, err.getvalue()) if isinstance(code, int) else (1, f"{code}\n")
 
 
-def file(path: Path, text: str, check: str | None = None, **attributes: str) -> dict[str, Any]:
+def file(path: Path, text: str, check: str | None = None, **attributes: str) -> dict:
     return {"path": str(path), "text": text, "check": check, "mode": "0644", **OWNER, **attributes}
 
 
@@ -54,13 +46,11 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_files_are_written_with_their_mode_and_parents_and_a_link_is_replaced(tmp_path):
-    path, link, target = tmp_path / "a/b/c", tmp_path / "link", tmp_path / "target"
-    target.write_text("mine")
-    link.symlink_to(target)
-    assert write(file(path, "grüße\n", mode="0600"), file(link, "ours"), adopt=(link,)) == (0, "")
+def test_files_are_written_with_their_mode_and_parents(tmp_path):
+    """In the place of a link, too: tests/unit/onhost/core/test_atomic_files.py."""
+    path = tmp_path / "a/b/c"
+    assert write(file(path, "grüße\n", mode="0600")) == (0, "")
     assert (path.read_text(), mode(path), names(path.parent)) == ("grüße\n", 0o600, ["c"])
-    assert (link.is_symlink(), link.read_text(), target.read_text()) == (False, "ours", "mine")
     # A module is compiled for those who may write nothing.
     assert write(file(path.with_name("module.py"), "import json\n")) == (0, "")
     assert list(path.parent.glob("__pycache__/module.*"))
@@ -76,14 +66,11 @@ def test_what_a_cut_off_run_left_is_swept_and_what_is_written_just_now_is_not(tm
 
 
 def test_folders_get_their_mode_even_where_they_are(tmp_path):
-    target_path = tmp_path / "there"
-    target_path.mkdir(mode=0o700)
-    folders = [
-        {"path": str(path), **OWNER, "mode": "0750"}
-        for path in (target_path, tmp_path / "new/deep")
-    ]
-    assert write(folders=folders, adopt=(target_path,)) == (0, "")
-    assert mode(target_path) == mode(tmp_path / "new/deep") == 0o750
+    old, new = tmp_path / "there", tmp_path / "new/deep"
+    old.mkdir(mode=0o700)
+    folders = [{"path": str(path), **OWNER, "mode": "0750"} for path in (old, new)]
+    assert write(folders=folders, adopt=(old,)) == (0, "")
+    assert mode(old) == mode(new) == 0o750
 
 
 @pytest.mark.parametrize(
@@ -100,20 +87,29 @@ def test_a_failure_is_one_line_and_leaves_nothing_behind(tmp_path, wrong, messag
 
 
 UNIT = "[Unit]\nDescription=A test\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=%s\n"
+CADDY = ":80 {\n\ttls internal\n\treverse_proxy localhost:81\n}\n"
+RULES = "groups: [{name: a, rules: [{record: b, expr: 7}]}]\n"
+ALERTS = "route: {receiver: me}\nreceivers: [{name: me}]\n"
+#: Check → a file that it refuses.
 WRONG = {
     "unit": ("a.service", "[Service]\nType=oneshot\nExecStart=/bin/true\nRestrat=always\n"),
     "shell": ("a.sh", "#!/bin/sh\nif true; then\n"),
     "json": ("a.json", '{"a": 1,}'),
     "sudoers": ("a", "%nobody ALL=(root NOPASSWD: /bin/true\n"),
+    "caddy": ("Caddyfile", CADDY.replace("_proxy", "_poxy")),
+    "prometheus": ("prometheus.yml", "scrape_config: []\n"),
+    "rules": ("rules.yml", RULES.replace("7", "7 7")),
+    "alertmanager": ("alertmanager.yml", ALERTS.replace(": me}\nr", ": nowhere}\nr")),
 }
 
 
 @pytest.mark.parametrize("check", WRONG)
 def test_one_refused_file_replaces_nothing_not_even_a_script_that_a_unit_starts(tmp_path, check):
     name, text = WRONG[check]
-    target_path, other_path, script = (tmp_path / part for part in (name, "other", "start.sh"))
-    unit = tmp_path / "good.service"
-    for path in (target_path, other_path, script, unit):
+    places = target_path, other_path, script, unit = [
+        tmp_path / part for part in (name, "other", "start.sh", "good.service")
+    ]
+    for path in places:
         path.write_text(OLD)
     script.chmod(0o755)
     code, message = write(
@@ -124,20 +120,28 @@ def test_one_refused_file_replaces_nothing_not_even_a_script_that_a_unit_starts(
     )
     assert code == 1
     assert message.startswith("refused by its own checker; what was there stays:\n")
-    assert name in message and "lockstep-verify" not in message
-    assert {path.read_text() for path in (target_path, other_path, script, unit)} == {OLD}
+    assert "lockstep-verify" not in message
+    assert {path.read_text() for path in places} == {OLD}
 
 
-def test_what_every_checker_accepts_is_written_with_a_unit_before_its_script(tmp_path):
+def test_what_every_checker_accepts_is_written_with_a_unit_before_its_script(tmp_path, monkeypatch):
+    """No checker touches a home."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
     script = tmp_path / "scripts/start.sh"
     result = write(
         file(tmp_path / "a.service", UNIT % script, "unit"),
         file(script, "#!/bin/sh\ntrue\n", "shell", mode="0755"),
         file(tmp_path / "a.json", "{}\n", "json"),
         file(tmp_path / "a", "nobody ALL=(root) NOPASSWD: /bin/true\n", "sudoers", mode="0440"),
+        file(tmp_path / "b", CADDY, "caddy"),
+        file(tmp_path / "c", "scrape_configs: []\n", "prometheus"),
+        file(tmp_path / "d", RULES, "rules"),
+        file(tmp_path / "e", ALERTS, "alertmanager"),
     )
     assert result == (0, "")
-    assert names(tmp_path) == ["a", "a.json", "a.service", "scripts"] and mode(script) == 0o755
+    assert names(tmp_path) == ["a", "a.json", "a.service", "b", "c", "d", "e", "home", "scripts"]
+    assert mode(script) == 0o755 and names(tmp_path / "home") == []
 
 
 def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_path):
@@ -154,12 +158,9 @@ def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_pa
         links={str(tmp_path / "link"): "/usr/bin/true", str(link): "/usr/local/lib/lockstep/uv"},
     )
     assert code == 1
-    first, file_line, link_line, folder_line = message.splitlines()
+    first, *lines = message.splitlines()
     assert first == "not Lockstep's, and nothing was changed:"
-    assert file_line.startswith(f"{unit}: written 20") and file_line.endswith(f", of {USER}")
-    assert link_line == f"{link}: a link to /opt/mine/uv"
-    account = ":".join(OWNER.values())
-    assert folder_line == f"{folder}: mode 0711, of {account}; it would be 0755, of {account}"
+    assert [line.partition(": ")[0] for line in lines] == [str(unit), str(link), str(folder)]
     assert write(remove=(unit,))[0] == 1
     assert names(tmp_path) == ["models", "uv", "vllm.service"]
     assert str(link.readlink()) == "/opt/mine/uv" and unit.read_text().startswith("[Service]")
@@ -179,28 +180,15 @@ def test_links_are_made_and_moved_and_what_is_there_or_not_is_removed(tmp_path):
     assert names(tmp_path) == ["uv"]
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("Caddyfile", ("reverse_proxy", "reverse_poxy")),
-        ("prometheus.yml", ("scrape_configs:", "scrape_config:")),
-        ("prometheus-rules.yml", ("expr: ", "expr: 7 7 ")),
-        ("alertmanager.yml", ("receiver: nobody", "receiver: nowhere")),
-    ],
-)
-def test_what_its_reader_refuses_is_not_written_and_no_home_is_touched(
-    tmp_path, monkeypatch, name, wrong
-):
-    home, path = tmp_path / "home", tmp_path / name
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    settings = {"gateway": {"bind": "0.0.0.0", "tls": "own"}, "monitoring": {"enabled": True}}
-    (plan,) = join_clusters([spark("spark1", **settings)], "site.py")
-    every = (*tls_files(plan), *monitoring_files(plan))
-    (wanted_file,) = (config for config in every if config.path.endswith(f"/{name}"))
-    assert wrong[0] in wanted_file.text
-    code, message = write(file(path, wanted_file.text.replace(*wrong), wanted_file.check))
-    assert code == 1 and message.startswith("refused by its own checker")
-    assert not path.exists()
-    assert write(file(path, wanted_file.text, wanted_file.check)) == (0, "")
-    assert path.read_text() == wanted_file.text and list(home.iterdir()) == []
+def test_what_is_there_is_noted_before_files_links_and_removals(tmp_path, monkeypatch):
+    notes = []
+
+    def note(_, noted_paths: list[str]) -> None:
+        notes.append((noted_paths, names(tmp_path)))
+
+    monkeypatch.setattr(rollback_journal, "note_before_change", note)
+    new, old, link = tmp_path / "a", tmp_path / "gone", tmp_path / "link"
+    old.write_text(OLD)
+    assert write(file(new, ""), remove=(old,), links={str(link): "a"}) == (0, "")
+    assert notes == [([str(new), str(old), str(link)], ["gone"])]
+    assert names(tmp_path) == ["a", "link"]

@@ -1,7 +1,5 @@
 """Things of Lockstep's and of others on a host: one judgement for all writers."""
 
-from __future__ import annotations
-
 import getpass
 import grp
 import hashlib
@@ -32,27 +30,23 @@ class Root:
         self.folder = folder
 
     def at(self, path: str) -> Path:
-        return self.folder / path.lstrip("/")
+        place = self.folder / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
 
     def write(self, path: str, text: str = FOREIGN) -> Path:
-        self.at(path).parent.mkdir(parents=True, exist_ok=True)
         self.at(path).write_text(text)
         return self.at(path)
 
     def link(self, path: str, target: str) -> Path:
-        self.at(path).parent.mkdir(parents=True, exist_ok=True)
         self.at(path).symlink_to(target)
         return self.at(path)
 
     def record(self, name: str, *paths: str) -> None:
-        document = {
-            "number": int(name) if name.isdigit() else 7,
-            "digest": name,
-            "images": [],
-            "engine": {"folder": "/opt/lockstep/engines"},
-            "weights": {"cache_dir": "/data/models/huggingface/hub"},
-            "files": [{"path": path} for path in paths],
-        }
+        document = {"number": int(name) if name.isdigit() else 7, "digest": name, "images": []}
+        document["engine"] = {"folder": "/opt/lockstep/engines"}
+        document["weights"] = {"cache_dir": "/data/models/huggingface/hub"}
+        document["files"] = [{"path": path} for path in paths]
         self.write(f"{GENERATIONS}/{name}.json", json.dumps(document))
 
     def judge(self, *adopted_names: str) -> ownership.Ownership:
@@ -99,12 +93,8 @@ def test_the_list_of_apt_of_before_it_had_a_mark_is_known_by_what_was_here(root)
 def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is():
     """Of all hosts that tests/render writes; nothing else would tell it from the owner's."""
     hosts = (Path(__file__).resolve().parents[4] / "tests/render/golden").iterdir()
-    outside = [
-        path
-        for host in hosts
-        for path in host.rglob("*")
-        if path.is_file() and not ownership.is_in_own_folder(f"/{path.relative_to(host)}")
-    ]
+    files = [(f"/{at.relative_to(host)}", at) for host in hosts for at in host.rglob("*")]
+    outside = [at for name, at in files if at.is_file() and not ownership.is_in_own_folder(name)]
     assert len(outside) > 20
     assert [str(path) for path in outside if not ownership.is_marked(path)] == []
 
@@ -159,8 +149,8 @@ def test_a_folder_that_would_get_another_owner_is_named(root):
     root.at("/data/models").mkdir(parents=True, mode=0o755)
     judge = root.judge()
     assert judge.owner_of_folder("/data/models", "0755", USER, GROUP) == ""
-    owner_text = f"mode 0755, of {USER}:{GROUP}; it would be 0755, of nobody:nogroup"
-    assert judge.owner_of_folder("/data/models", "0755", "nobody", "nogroup") == owner_text
+    owner_text = judge.owner_of_folder("/data/models", "0755", "nobody", "nogroup")
+    assert owner_text == f"mode 0755, of {USER}:{GROUP}; it would be 0755, of nobody:nogroup"
     assert root.folder_owner("/data/models", "/data/models") == ""
     root.record("0001")
     for path in ("/data/models", "/data/models/huggingface", "/opt/lockstep/engines"):
@@ -221,25 +211,22 @@ def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root):
     assert root.judge().foreign_owners_of_units([]) == {}
 
 
-def test_a_restart_of_docker_would_end_the_containers_of_others(root, program_outputs, systemd):
+def test_a_restart_of_docker_would_end_the_containers_of_others(
+    root, program_outputs, systemd, monkeypatch
+):
     program_outputs[CONTAINERS] = "postgres\t\nopen-webui\topen-webui\nplex\t\n"
+    monkeypatch.setattr(ownership.outdated_units, "running_restart_key", lambda _: "0123")
+    systemd.unit("docker.service", MainPID=7)
 
     def reason(restart_key: str | None, *adopted_names: str) -> str:
         return root.judge(*adopted_names).containers_ended_by_restart("lockstep.unit", restart_key)
 
-    pipe, running = subprocess.PIPE, {"LOCKSTEP_RESTART_KEY": "0123"}
-    words = ["/bin/sh", "-c", "echo; read end"]
-    with subprocess.Popen(words, env=running, stdin=pipe, stdout=pipe) as process:
-        # While it begins, the kernel shows no environment of it.
-        assert process.stdout is not None and process.stdout.readline()
-        systemd.unit("docker.service", MainPID=process.pid)
-        assert reason("4567") == reason(None) == "its restart would end postgres, plex"
-        assert reason("0123") == ""
-        # One that does not answer may have others' containers.
-        del program_outputs[CONTAINERS]
-        assert "Docker does not say" in reason("4567")
-        assert reason(None, "unit docker.service") == ""
-        process.kill()
+    assert reason("4567") == reason(None) == "its restart would end postgres, plex"
+    assert reason("0123") == ""
+    # One that does not answer may have others' containers.
+    del program_outputs[CONTAINERS]
+    assert "Docker does not say" in reason("4567")
+    assert reason(None, "unit docker.service") == ""
     # Docker does not run: nothing of anybody's does.
     systemd.unit("docker.service")
     assert reason(None) == ""
@@ -276,12 +263,10 @@ def test_a_unit_of_a_package_is_refused_whatever_its_containers(tmp_path, monkey
     """With no container to end, a model with the name of Docker's own unit went unnoticed."""
     unit = {"path": f"{ownership.UNITS}docker.service", "check": "unit"}
     questions = {"files": [unit], "docker": {"label": "lockstep.unit", "restart_key": ""}}
-    for name, answer in (
-        ("foreign_owners_of_units", {"docker.service": "/usr/lib/docker.service"}),
-        ("containers_ended_by_restart", containers),
-    ):
-        monkeypatch.setattr(ownership.Ownership, name, lambda *_, answer=answer, **__: answer)
-    reason = "; ".join(filter(None, ("/usr/lib/docker.service", containers)))
+    judge, owner = ownership.Ownership, "/usr/lib/docker.service"
+    monkeypatch.setattr(judge, "foreign_owners_of_units", lambda *_: {"docker.service": owner})
+    monkeypatch.setattr(judge, "containers_ended_by_restart", lambda *_, **__: containers)
+    reason = "; ".join(filter(None, (owner, containers)))
     assert ownership.foreign_things(questions, tmp_path) == {"unit docker.service": reason}
 
 

@@ -1,7 +1,5 @@
 """The host's restic repository; tests/unit/onhost/backup has what is done with it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,22 +1,15 @@
-"""Every program that writes for a deploy notes what was there, and the journal brings it back."""
+"""The journal of a deploy notes what was there before, and brings it back."""
 
-from __future__ import annotations
-
-import getpass
-import grp
 import json
-import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records import checked_file_writes, generations, rollback_journal
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 
-USER = getpass.getuser()
-GROUP = grp.getgrgid(os.getgid()).gr_name
 PROGRAM = "/usr/local/lib/lockstep/program.py"
 SYSCTL, UNIT = "/etc/sysctl.d/60-ours.conf", "/etc/systemd/system/a.service"
 FILES = (PROGRAM, SYSCTL, UNIT)
@@ -85,11 +78,10 @@ def test_files_of_all_stages_return_with_modes_and_ends_of_lines_and_new_ones_go
 
 
 def test_our_programs_return_last_and_compiled(paths, monkeypatch):
-    write(paths, "old", PROGRAM, UNIT, "/var/ours")
-    rollback_journal.discard(paths)
-    write(paths, "new", PROGRAM, UNIT, "/var/ours")
-    order = []
-    restore = rollback_journal._restore_file
+    for text in ("old", "new"):
+        rollback_journal.discard(paths)
+        write(paths, text, PROGRAM, UNIT, "/var/ours")
+    order, restore = [], rollback_journal._restore_file
     monkeypatch.setattr(
         rollback_journal, "_restore_file", lambda at, was: (order.append(at.name), restore(at, was))
     )
@@ -98,23 +90,16 @@ def test_our_programs_return_last_and_compiled(paths, monkeypatch):
     assert list(at(paths, PROGRAM).parent.glob("__pycache__/program.*.pyc"))
 
 
-def test_links_lead_where_they_led_that_of_the_engine_as_in_the_newest_record(paths):
-    add_generation(paths, "two", folder="/opt/engines", id="old")
-    link, engine = paths.root / "usr/local/lib/lockstep/uv", paths.root / "opt/engines/current"
-    for path in (link, engine):
-        path.parent.mkdir(parents=True)
-        path.symlink_to("old")
+def test_links_lead_where_they_led(paths):
+    """The engine's own link: tests/unit/onhost/rollout/test_rollout.py."""
+    link = paths.root / "usr/local/lib/lockstep/uv"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("old")
     rollback_journal.note_before_change(paths, ["/usr/local/lib/lockstep/uv"])
-    for path in (link, engine):
-        path.unlink()
-        path.symlink_to("new")
+    link.unlink()
+    link.symlink_to("new")
     return_from_deploy(paths)
-    assert (str(link.readlink()), str(engine.readlink())) == ("old", "old")
-    # One that leads there is left alone, with its owner.
-    entry = engine.lstat()
-    rollback_journal.note_before_change(paths, ["/etc/a"])
-    return_from_deploy(paths)
-    assert engine.lstat() == entry
+    assert str(link.readlink()) == "old"
 
 
 def test_nothing_is_restored_where_somebody_elses_file_has_come(paths):
@@ -161,41 +146,11 @@ def test_the_way_back_from_a_generation_has_all_that_its_deploys_changed(paths):
     assert texts(paths, "/etc/a", "/etc/b") == ["one", "one"]
 
 
-def test_a_journal_of_another_generation_is_none(paths):
+def test_a_journal_of_another_generation_or_version_is_none(paths):
     write(paths, "two", "/etc/a")
     finish_deploy(paths, "two")
     # A Lockstep from before the journal.
     add_generation(paths, "three")
     assert rollback_journal.newest_journal(paths) is None
-    # One that did not end, of before that.
-    write(paths, "four", "/etc/a")
-    add_generation(paths, "four")
-    write(paths, "five", "/etc/a")
-    return_from_deploy(paths)
-    assert texts(paths, "/etc/a") == ["four"]
-    # One that another version wrote otherwise.
     paths.begun_journal.write_text(json.dumps({"since": 1}))
     assert rollback_journal.unfinished_journal(paths) is None
-
-
-def test_the_writer_of_files_notes_files_links_and_removals_first(tmp_path, paths, monkeypatch):
-    notes = []
-
-    def note(_, names: list[str]) -> None:
-        notes.append((names, [path.name for path in sorted(folder.iterdir())]))
-
-    folder = tmp_path / "files"
-    folder.mkdir()
-    (folder / "gone").write_text(f"# {MARK}\n")
-    monkeypatch.setattr(rollback_journal, "note_before_change", note)
-    owner = {"owner": USER, "group": GROUP}
-    request = {
-        "files": [{"path": str(folder / "a.py"), "text": "", "mode": "0644", **owner}],
-        "remove": [str(folder / "gone")],
-        "links": {str(folder / "link"): "a.py"},
-    }
-    with pytest.raises(SystemExit) as exit_error:
-        checked_file_writes.answer_request(request)
-    assert exit_error.value.code == 0
-    assert notes == [([str(folder / name) for name in ("a.py", "gone", "link")], ["gone"])]
-    assert not (folder / "gone").exists() and (folder / "link").is_symlink()

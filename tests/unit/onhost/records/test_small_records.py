@@ -1,15 +1,18 @@
-"""Records of state as such, and the small ones: loads, the last diff, switches, the audit log."""
+"""Records of state as such, and the small ones: loads, the last diff, switches, the audit log.
 
-from __future__ import annotations
+And the starting or hot model of each boot: notes that a power cut leaves behind.
+"""
 
 import grp
 import json
 import os
 import stat
+import subprocess
 import syslog
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import pytest
+from onhost_fakes import begin_boot, host_root
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import (
@@ -17,53 +20,36 @@ from lockstep.onhost.records import (
     json_records,
     last_diff,
     last_weight_loads,
+    models_by_boot,
     switch_history,
 )
+from lockstep.onhost.records.models_by_boot import HOT, STARTING
 
-
-@dataclass(frozen=True)
-class Note:
-    reason: str
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class Notes:
-    notes: tuple[Note, ...] = ()
-    groups: dict[str, list[str] | None] | None = None
-
-
-RECORD = Notes((Note("two\nlines", 1.5),), {"docker": ["anna"], "none": None})
 LOAD = last_weight_loads.LoadRecord("qwen", 1.7e9, 70, 60, 3.0, "259:2", "nvme0n1p2", 16384)
 DIFF = {"differences": [{"severity": "note", "kind": "apt package", "item": "jq"}]}
 
 
 def test_what_was_saved_is_read_without_the_keys_of_a_newer_version(tmp_path):
     path = tmp_path / "state/record.json"
-    json_records.save(path, RECORD, mode=0o600)
-    assert json_records.load(Notes, path) == RECORD
+    json_records.save(path, LOAD, mode=0o600)
+    assert json_records.load(type(LOAD), path) == LOAD
     assert path.stat().st_mode & 0o777 == 0o600
-    path.write_text(json.dumps({**asdict(RECORD), "newer": 1}))
-    assert json_records.load(Notes, path) == RECORD
+    path.write_text(json.dumps({**asdict(LOAD), "newer": 1}))
+    assert json_records.load(type(LOAD), path) == LOAD
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [
-        ("", "Expecting value"),
-        ("[]", "another version of Lockstep"),
-        ('{"notes": [{"at": 1}]}', "another version of Lockstep"),
-        ('{"notes": "x"}', "another version of Lockstep"),
-    ],
+    [("", "Expecting value"), ('{"model": "qwen"}', "another version of Lockstep")],
 )
 def test_a_damaged_record_counts_as_missing_or_is_refused(tmp_path, text, reason):
     path = tmp_path / "record.json"
-    assert json_records.load(Notes, path) is None
-    assert json_records.load_or_refuse(Notes, path, "remove it") is None
+    assert json_records.load(type(LOAD), path) is None
+    assert json_records.load_or_refuse(type(LOAD), path, "remove it") is None
     path.write_text(text)
-    assert json_records.load(Notes, path) is None
+    assert json_records.load(type(LOAD), path) is None
     with pytest.raises(errors.Problem, match=rf"record\.json: .*{reason}.+\. Remedy: remove it$"):
-        json_records.load_or_refuse(Notes, path, "remove it")
+        json_records.load_or_refuse(type(LOAD), path, "remove it")
 
 
 def test_each_model_keeps_its_last_load_and_everybody_may_read_it(paths):
@@ -73,10 +59,6 @@ def test_each_model_keeps_its_last_load_and_everybody_may_read_it(paths):
         last_weight_loads.record_load(paths, load)
     assert last_weight_loads.last_load_by_model(paths) == {"qwen": again, "mistral": other_load}
     assert paths.loads.stat().st_mode & 0o777 == 0o644
-    paths.loads.write_text('{"qwen": {"more": 1}}')
-    assert last_weight_loads.last_load_by_model(paths) == {}
-    last_weight_loads.record_load(paths, LOAD)
-    assert last_weight_loads.last_load_by_model(paths) == {"qwen": LOAD}
 
 
 @pytest.mark.parametrize(("group", "mode"), [("no-such-group-here", 0o600), (None, 0o640)])
@@ -117,9 +99,7 @@ def record_switch(paths: layout.Paths, model: str, code: int = 0) -> int:
 
 def test_a_switch_is_kept_with_its_last_words_and_said_as_before(paths, capsys):
     assert record_switch(paths, "qwen", 3) == 3
-    (record,) = switch_history.load(paths)
-    assert (record.person, record.model, record.code) == ("anna", "qwen", 3)
-    assert record.words == "qwen is hot"
+    assert switch_history.load(paths)[0].words == "qwen is hot"
     assert capsys.readouterr().out == "starting\n  qwen is hot\n"
     assert stat.S_IMODE(paths.switches.stat().st_mode) == 0o644
 
@@ -138,34 +118,74 @@ def test_a_refused_switch_is_kept_with_its_reason(paths, code, kept_reasons):
     assert [(record.code, record.words) for record in switch_history.load(paths)] == kept_reasons
 
 
-def test_the_newest_twenty_are_kept_newest_first_and_a_damaged_record_is_begun_anew(paths):
-    paths.log.mkdir(parents=True)
-    paths.switches.write_text('[{"at": 1}]')
-    assert switch_history.load(paths) == []
+def test_the_newest_twenty_are_kept_newest_first(paths):
     for number in range(25):
         record_switch(paths, f"model{number}")
     kept_models = [record.model for record in switch_history.load(paths)]
     assert kept_models == [f"model{number}" for number in range(24, 4, -1)]
 
 
-def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
-    paths.log.parent.mkdir(parents=True)
-    paths.log.write_text("no folder")
-    assert record_switch(paths, "qwen") == 0
+@pytest.fixture
+def boot_paths(tmp_path, monkeypatch) -> layout.Paths:
+    """A host in its first boot, whose journal is empty."""
+    empty = subprocess.CompletedProcess([], 0, "")
+    monkeypatch.setattr(models_by_boot.runner, "run", lambda *_, **__: empty)
+    return host_root(tmp_path / "root", {})
 
 
-def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
-    switch_records = [
-        switch_history.SwitchRecord(1.0, took, "anna", model, code, "its last words", hot_already)
-        for took, model, code, hot_already in (
-            (90, "qwen", 0, False),
-            (400, "qwen", 1, False),
-            (110, "qwen", 0, False),
-            (5, "tiny", 0, False),
-            (900, "qwen", 0, False),
-            # They took a second, for nothing was to start.
-            *[(1, "qwen", 0, True)] * 3,
-        )
-    ]
-    assert switch_history.usual_seconds_by_model([]) == {}
-    assert switch_history.usual_seconds_by_model(switch_records) == {"qwen": 110, "tiny": 5}
+@pytest.mark.parametrize("phase", [STARTING, HOT])
+def test_a_boot_that_was_cut_off_tells_under_what(boot_paths, phase):
+    models_by_boot.record_model_phase(boot_paths, "qwen", phase)
+    assert models_by_boot.cut_off_boot(boot_paths) is None
+    begin_boot(boot_paths, "2")
+    last_boot = models_by_boot.cut_off_boot(boot_paths)
+    assert last_boot and (last_boot.model, last_boot.phase) == ("qwen", phase)
+    # The notes of the next boot leave those of the one before as they are.
+    models_by_boot.record_model_phase(boot_paths, "mistral", STARTING)
+    assert models_by_boot.cut_off_boot(boot_paths) == replace(last_boot, duration_s=60.0)
+    # A late end leaves the next start on record.
+    models_by_boot.record_model_end(boot_paths, "qwen")
+    assert models_by_boot.load(boot_paths).boots[-1].model == "mistral"
+    # Only the newest boot counts, and an engine that has ended leaves nothing to tell.
+    models_by_boot.record_model_end(boot_paths, "mistral")
+    begin_boot(boot_paths, "3")
+    assert models_by_boot.cut_off_boot(boot_paths) is None
+
+
+@pytest.mark.parametrize(("journal_s", "lasted_s"), [(500, 500.0), (30, 60.0)])
+def test_how_long_a_boot_lasted_is_told_by_its_last_sign(
+    boot_paths, monkeypatch, journal_s, lasted_s
+):
+    models_by_boot.record_model_phase(boot_paths, "qwen", HOT)
+    first = models_by_boot.boot_id(boot_paths)
+
+    def run(argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        assert f"--boot={first}" in argv
+        line = {"__MONOTONIC_TIMESTAMP": f"{journal_s}000000"}
+        return subprocess.CompletedProcess(argv, 0, json.dumps(line))
+
+    monkeypatch.setattr(models_by_boot.runner, "run", run)
+    begin_boot(boot_paths, "2", uptime_s=5.0)
+    models_by_boot.record_model_phase(boot_paths, "qwen", STARTING)
+    assert [boot.duration_s for boot in models_by_boot.load(boot_paths).boots] == [lasted_s, 5.0]
+
+
+def test_a_note_is_on_disk_before_anything_goes_on(boot_paths, monkeypatch):
+    """The file itself: tests/unit/onhost/core/test_atomic_files.py."""
+    flushes = []
+
+    def flush(path) -> None:
+        flushes.append((path, boot_paths.boots.exists()))
+
+    monkeypatch.setattr(models_by_boot.atomic_files, "flush", flush)
+    models_by_boot.record_model_phase(boot_paths, "qwen", STARTING)
+    assert flushes == [(boot_paths.boots.parent, True)]
+    assert stat.S_IMODE(boot_paths.boots.stat().st_mode) == 0o600
+
+
+def test_of_many_boots_the_last_ones_are_kept(boot_paths):
+    for number in range(30):
+        begin_boot(boot_paths, str(number))
+        models_by_boot.record_model_phase(boot_paths, "qwen", HOT)
+    kept_boots = models_by_boot.load(boot_paths).boots
+    assert len(kept_boots) == 20 and kept_boots[-1].id == models_by_boot.boot_id(boot_paths)

@@ -1,16 +1,17 @@
 """A rollout on one host: a hot model is restarted with what is new, or gets back what was old.
 
-A host returns from a deploy that did not end well, after its model was restarted or before.
+A host returns from a deploy that did not end well, after its model was restarted or before; so do
+all members of a cluster whose model does not serve.
 """
-
-from __future__ import annotations
 
 import io
 import json
 
 import pytest
 from a_clock import Clock
+from a_cluster import GLM, cluster_of
 from a_model_host import UP, ModelHost
+from onhost_fakes import FakeEngine
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import deploy_lock, generations, json_records, rollback_journal
@@ -21,13 +22,14 @@ from lockstep.onhost.webui import data_copies, update
 
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
 QWEN_FILE, LAUNCHER = f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh"
+GLM_FILE = f"/etc/systemd/system/{GLM}"
 OLD, NEW = "a" * 16, "b" * 16
 BEFORE, AFTER = (OLD, OLD, False), (NEW, NEW, True)
-WHY = "deploy of anna: failed on spark-2"
+WHY, ID = "deploy of anna: failed on spark-2", "0123456789abcdef"
 
 
-def a_generation(digest: str, restart_key: str, *more: str) -> dict:
-    texts = {QWEN_FILE: unit_text(restart_key), **dict.fromkeys(more, "new")}
+def a_generation(digest: str, restart_key: str, *more: str, unit_file=QWEN_FILE) -> dict:
+    texts = {unit_file: unit_text(restart_key), **dict.fromkeys(more, "new")}
     owner = {"mode": "0644", "owner": "root", "group": "root"}
     files = [{"path": path, "text": text, **owner} for path, text in texts.items()]
     engine = {"folder": "/opt/engines", "id": restart_key}
@@ -111,19 +113,13 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
+def test_a_hot_model_is_restarted_with_what_was_deployed(spark):
     spark.deploy()
-    assert spark.run("go") == 0
-    assert spark.systemd.calls == [
-        f"systemctl stop -- {QWEN}",
-        f"systemctl reset-failed -- {QWEN}",
-        f"systemctl start -- {QWEN}",
-    ]
-    assert len(spark.engine.requests) == 1
-    assert (spark.hot, spark.file_state) == (["qwen"], AFTER)
+    assert (spark.run("go"), spark.hot, spark.file_state) == (0, ["qwen"], AFTER)
+    calls = [f"systemctl {verb} -- {QWEN}" for verb in ("stop", "reset-failed", "start")]
+    assert spark.systemd.calls == calls and len(spark.engine.requests) == 1
     assert hot_change_under_way.load(spark.paths).rollout is None
     assert rollback_journal.unfinished_journal(spark.paths), "a later step may fail"
-    assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
 @pytest.mark.parametrize("hot", [True, False], ids=["as its unit says", "not hot"])
@@ -137,21 +133,13 @@ def test_a_model_that_needs_no_restart_is_left_alone(spark, hot):
     assert (spark.systemd.calls, spark.engine.requests) == ([], [])
 
 
-def test_a_start_that_fails_gives_the_host_everything_back_without_what_the_deploy_brought(
-    spark, capsys
-):
+def test_a_start_that_fails_gives_the_host_everything_back(spark):
     spark.runs(starts_with=[str(spark.root / QWEN_FILE[1:]), OLD])
-    spark.deploy(f"/etc/systemd/system/{BROUGHT}")
-    unit = spark.write(f"/etc/systemd/system/{BROUGHT}")
-    spark.systemd.unit(BROUGHT, **UP)
+    spark.deploy()
     assert (spark.run("go"), spark.hot, spark.file_state) == (1, ["qwen"], BEFORE)
-    assert not spark.paths.begun_journal.exists() and not unit.exists()
+    assert not spark.paths.begun_journal.exists()
     assert hot_change_under_way.load(spark.paths).rollout is None
-    assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
     assert "systemctl daemon-reload" in spark.systemd.calls
-    output = capsys.readouterr().out
-    assert "qwen: it does not start; returning to what there was" in output
-    assert output.endswith("qwen is hot again, as it was before this deploy\n")
 
 
 def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
@@ -162,10 +150,9 @@ def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
 
 
 @pytest.mark.parametrize(("code", "end"), [(0, (0, AFTER)), (1, (1, BEFORE))])
-def test_a_gate_decides_whether_the_new_one_stays(spark, capsys, code, end):
+def test_a_gate_decides_whether_the_new_one_stays(spark, code, end):
     spark.deploy()
     assert (spark.run("go", "--gate", "--", "sh", "-c", f"exit {code}"), spark.file_state) == end
-    assert ("the gate refused it" in capsys.readouterr().out) == bool(code)
 
 
 @pytest.mark.parametrize(
@@ -202,16 +189,12 @@ def test_a_switch_of_an_operator_is_waited_for(spark, capsys):
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 
 
-def test_a_host_returns_to_the_previous_generation_and_a_second_way_back_undoes_that(spark, capsys):
+def test_a_host_returns_to_the_previous_generation_and_a_second_way_back_undoes_that(spark):
     spark.finish_deploy()
-    assert (spark.run("back", "12 of 29 tok/s"), spark.hot, spark.file_state) == (
-        0,
-        ["qwen"],
-        BEFORE,
-    )
+    code = spark.run("back", "12 of 29 tok/s")
+    assert (code, spark.hot, spark.file_state) == (0, ["qwen"], BEFORE)
     assert spark.newest == (3, "one", "returned from generation 2: 12 of 29 tok/s")
     assert "systemctl reset-failed -- lockstep-job-*" in spark.systemd.calls
-    assert "qwen is hot again" in capsys.readouterr().out
     assert (spark.run("back"), spark.file_state) == (0, AFTER)
     assert spark.newest == (4, "two", "returned from generation 3")
 
@@ -220,25 +203,28 @@ def test_what_a_return_changes_is_known_before_it(spark):
     assert rollback_journal.effects_of_return(spark.paths) == {}
     spark.finish_deploy()
     effects = rollback_journal.effects_of_return(spark.paths)
-    assert (effects["digest"], effects["number"]) == ("one", 1)
-    assert effects["files"] == [LAUNCHER, QWEN_FILE]
-    assert (effects["interrupted"], effects["ends"], effects["cluster"]) == ("qwen", False, "")
-    assert effects["foreign"] == ""
+    expected_effects = {"digest": "one", "number": 1, "files": [LAUNCHER, QWEN_FILE]}
+    expected_effects |= {"interrupted": "qwen", "ends": False, "cluster": "", "foreign": ""}
+    assert effects == {**effects, **expected_effects}
     # A deploy that has restarted nothing yet: qwen runs with the older file.
     spark.has_key(OLD)
     assert rollback_journal.effects_of_return(spark.paths)["interrupted"] == ""
 
 
-@pytest.mark.parametrize(("words", "image"), [(["back"], "old"), (["back", "--keep-data"], "")])
-def test_open_webuis_data_stay_on_request(spark, monkeypatch, words, image):
+@pytest.mark.parametrize(
+    ("words", "uses"), [(["back"], [("webui@old", 4)]), (["back", "--keep-data"], [])], ids=str
+)
+def test_open_webuis_image_of_before_gets_the_data_that_it_had_unless_they_are_to_stay(
+    spark, monkeypatch, words, uses
+):
+    image_uses = []
+    monkeypatch.setattr(update, "select_copy_for_image", lambda _, *use: image_uses.append(use))
+    copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)
+    monkeypatch.setattr(data_copies, "complete_copies", lambda paths: [copy])
+    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@old"))
     spark.finish_deploy()
-    document = json.loads(spark.paths.journal.read_text()) | {"webui": "old"}
-    spark.paths.journal.write_text(json.dumps(document))
-    images = []
-    monkeypatch.setattr(
-        deploy_rollback, "_restore_webui_data", lambda _, document: images.append(document["webui"])
-    )
-    assert (spark.run(*words), images) == (0, [image])
+    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@new"))
+    assert (spark.run(*words), image_uses) == (0, uses)
 
 
 def test_a_return_is_refused_while_a_deploy_is_under_way(spark):
@@ -280,9 +266,7 @@ def test_without_a_record_there_is_nothing_to_return_to(spark):
     assert spark.systemd.calls == []
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["go", "now"], ["go", "--gate", "--"], ["back", "a", "b"], ["mend", "x"]]
-)
+@pytest.mark.parametrize("words", [["go", "now"], ["go", "--gate", "--"], ["mend", "x"]])
 def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
     assert (spark.run(*words), spark.systemd.calls) == (2, [])
     assert "usage: rollout" in capsys.readouterr().err
@@ -364,13 +348,77 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
         assert f"systemctl {call}" in spark.systemd.calls
 
 
-def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):
-    image_uses = []
-    monkeypatch.setattr(update, "select_copy_for_image", lambda _, *use: image_uses.append(use))
-    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@old"))
-    spark.deploy()
-    copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)
-    monkeypatch.setattr(data_copies, "complete_copies", lambda paths: [copy])
-    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@new"))
-    assert spark.run("return", WHY) == 0
-    assert image_uses == [("webui@old", 4)]
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members that a deploy has given new units; it took the cluster down, which was hot."""
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        for spark in sparks:
+            unit(spark).parent.mkdir(parents=True)
+            unit(spark).write_text(unit_text(OLD))
+            generations.add_record(spark.paths, a_generation(OLD, OLD, unit_file=GLM_FILE))
+            rollback_journal.note_before_change(spark.paths, [GLM_FILE], rollout=ID)
+            unit(spark).write_text(unit_text(NEW))
+            generations.add_record(spark.paths, a_generation(NEW, NEW, unit_file=GLM_FILE))
+        yield sparks
+
+
+def unit(spark):
+    return spark.paths.root / GLM_FILE.lstrip("/")
+
+
+def member_states(sparks) -> list[tuple[str, str, list[str]]]:
+    """Restart key of the unit, digest of the newest record, and hot model of each member."""
+    keys = [unit(spark).read_text().strip().rpartition("=")[2] for spark in sparks]
+    newest_records = [generations.readable_records(spark.paths)[0] for spark in sparks]
+    return [
+        (key, record["digest"], spark.hot)
+        for key, record, spark in zip(keys, newest_records, sparks, strict=True)
+    ]
+
+
+# Any member may start it when rank 0 is no part of the deploy.
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_group_that_serves_is_hot_on_all_members(pair, rank):
+    code, lines = pair[rank].run("rollout.rollout", "up", "glm")
+    assert (code, member_states(pair)) == (0, 2 * [(NEW, NEW, ["glm"])]), lines
+    assert any(line.startswith("glm: a token came, ") for line in lines)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
+    """Every step as the deploy takes it over its sessions."""
+    pair[failing].systemd.unit(GLM, starts_with=[str(unit(pair[failing])), OLD])
+    code, lines = pair[0].run("rollout.rollout", "up", "glm")
+    assert (code, lines[-1]) == (1, "glm: with what was deployed it does not start")
+    for spark in pair:
+        words = ("rollout.rollout", "ended", ID, lines[-1])
+        assert spark.run(*words) == (0, ["as it was before this deploy"])
+    assert pair[0].switch("glm")[0] == 0
+    assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
+    note = f"returned from generation 2: {lines[-1]}"
+    assert [generations.readable_records(spark.paths)[0]["note"] for spark in pair] == [note, note]
+    assert not any(spark.paths.begun_journal.exists() for spark in pair)
+
+
+def test_a_group_without_a_token_or_that_its_gate_refuses_does_not_serve(pair):
+    code, lines = pair[0].run("rollout.rollout", "up", "glm", "--gate", "--", "false")
+    assert (code, lines[-1]) == (1, "glm: with what was deployed the gate refused it")
+    pair[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
+    code, lines = pair[1].run("rollout.rollout", "up", "glm")
+    assert code == 1 and "no token comes (spark1: no token: " in lines[-1]
+
+
+def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
+    pair[0].switch("glm")
+    code, lines = pair[1].run("rollout.rollout", "back", "too slow")
+    assert code == 4 and "glm stays down until all members of pair have returned" in lines[-1]
+    assert member_states(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
+    assert pair[0].run("rollout.rollout", "back")[0] == 0
+    assert pair[0].switch("glm")[0] == 0
+    assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
+
+
+def test_what_another_deploy_kept_is_not_returned_to(pair):
+    assert deploy_rollback.return_from_cluster_rollout(pair[0].paths, "another", "why") == 0
+    assert member_states(pair)[0] == (NEW, NEW, [])
+    assert rollback_journal.unfinished_journal(pair[0].paths)["rollout"] == ID

@@ -1,7 +1,5 @@
 """The word `sense`: its timer, and where its finding is told."""
 
-from __future__ import annotations
-
 import pytest
 from a_hot_spark import UNIT, HotSpark
 
@@ -99,8 +97,7 @@ def test_the_timer_leaves_an_engine_and_a_switch_alone(spark, disturb):
     with switch_lock.hold_lock(spark.paths.switch_lock, "you", "qwen"):
         assert spark.run("--rest") == 0
     disturb(spark)
-    assert spark.run("--rest") == 0
-    assert spark.sense_requests == []
+    assert (spark.run("--rest"), spark.sense_requests) == (0, [])
 
 
 def sense_findings() -> list[tuple[str, str, str]]:
