@@ -1,7 +1,5 @@
 """The lab's nvidia-smi on PATH, with its files in a folder of the test."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

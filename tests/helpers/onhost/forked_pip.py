@@ -1,7 +1,5 @@
 """pip many times from one process that has imported it (`forks`): its imports are most of a run."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
@@ -9,19 +7,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 from forks import forks, serve
 
 from lockstep.onhost.environment import wheel_store
 
-if TYPE_CHECKING:
-    import pytest
-
 _HELPERS = str(Path(__file__).parents[1])
 
 
-def fork_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+def fork_pip(monkeypatch) -> None:
     """Have a wheel store fork the pip of this Python. Another interpreter is started as ever."""
     seam = SimpleNamespace(run=_run, PIPE=subprocess.PIPE)
     monkeypatch.setattr(wheel_store, "subprocess", seam)

@@ -1,7 +1,5 @@
 """Stand-ins for the partners of the programs on a Spark: systemd, Docker and an engine."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -19,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import onhost_fake_systemd
 from fork import Fork
@@ -193,7 +191,7 @@ class InlineProcess:
     def wait(self, timeout: float | None = None) -> int:
         return self.returncode
 
-    def __enter__(self) -> InlineProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

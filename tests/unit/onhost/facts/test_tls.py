@@ -1,7 +1,5 @@
 """Certificates for the gateway: those of yours, and Tailscale's."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -39,9 +37,7 @@ def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path):
     assert list(tls.findings(question)) == []
     question["now"] = ends(question) - 20.5 * 86400
     assert tls.read(question) == {"fault": "", "days": 20}
-    assert list(tls.findings(question)) == [
-        ("certificate", question["certificate"], "ends in 20 days")
-    ]
+    assert [value for _, _, value in tls.findings(question)] == ["ends in 20 days"]
     question["now"] = ends(question) + 1
     ((_, _, message),) = tls.findings(question)
     assert "has ended on" in str(message)

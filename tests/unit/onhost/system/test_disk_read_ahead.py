@@ -1,8 +1,5 @@
 """The read-ahead of a disk: raised for a load, and its own value returns in any case."""
 
-from __future__ import annotations
-
-import json
 import os
 from pathlib import Path
 
@@ -71,13 +68,6 @@ def test_what_somebody_has_set_is_left_and_a_disk_that_was_unplugged_is_no_fault
     disk.control.unlink()
     disk_read_ahead.put_back(paths, pytest.fail)
     assert not paths.read_ahead.exists()
-
-
-def test_a_network_file_system_has_settings_of_its_own(paths):
-    disk = Disk(paths)
-    (paths.block_devices / disk.device).unlink()
-    assert (start(paths), disk.kib) == ([], RAISED)
-    assert json.loads(paths.read_ahead.read_text())["own_kib"] == {disk.device: 128}
 
 
 def test_a_kernel_that_refuses_is_told_and_leaves_nothing(paths, monkeypatch):

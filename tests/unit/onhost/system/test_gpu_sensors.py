@@ -1,7 +1,5 @@
 """The figures of nvidia-smi, and those that it lacks for a GB10."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The client of `systemctl`; the gateway is made to run with its files as they are."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
