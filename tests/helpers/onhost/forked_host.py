@@ -15,10 +15,7 @@ _HELPERS = str(Path(__file__).parents[1])
 
 
 def run(
-    code: str,
-    *words: str,
-    environment: Mapping[str, str] | None = None,
-    text: str = "",
+    code: str, *words: str, environment: Mapping[str, str] | None = None, text: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -c CODE WORDS` with a text as input.
 

@@ -24,8 +24,8 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK5r80uRFOOEmHwCHd1jEkejsC3/dtDhj651L
 FINGERPRINT = "SHA256:9BhddaDmPNVhRRQKu4XY4pD7KIqztWzQoAwLzsOr5hU"
 LABEL = "lockstep.unit"
 ASKED: dict[str, Any] = {
-    **{key: [] for key in "paths packages ports checkpoints accounts sysctls".split()},
-    **{key: {} for key in "reach needs images tls".split()},
+    **{key: [] for key in ["paths", "packages", "ports", "checkpoints", "accounts", "sysctls"]},
+    **{key: {} for key in ["reach", "needs", "images", "tls"]},
     "cache": "/nonexistent",
     "fabric": ["lo", "enp9s9"],
     "docker_client": "/usr/bin/docker",

@@ -39,8 +39,7 @@ def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> layout.Paths:
-    host_paths: layout.Paths = host_root(tmp_path / "root", {}, 41.25)
-    return host_paths
+    return host_root(tmp_path / "root", {}, 41.25)
 
 
 def values(paths: layout.Paths, reading: gpu_sensors.GpuReading = READING) -> dict[str, float]:

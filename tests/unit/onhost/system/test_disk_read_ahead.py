@@ -41,13 +41,9 @@ def test_a_disk_reads_in_large_steps_until_its_value_is_put_back(paths, is_parti
     assert disk.kib == 128 and not paths.read_ahead.exists()
 
 
-@pytest.mark.parametrize("is_changed", [True, False])
-def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths, is_changed):
-    """Killed after its record of the value, and before the change or after that."""
+def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths):
     disk = Disk(paths, own_kib=256)
     start(paths)
-    if not is_changed:
-        disk.control.write_text("256\n")
     start(paths, "mistral")
     assert disk.kib == RAISED
     disk_read_ahead.put_back(paths, pytest.fail)

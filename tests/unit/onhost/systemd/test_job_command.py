@@ -1,15 +1,12 @@
 """Long jobs: once per host, outliving their follower, with output, heartbeat and exit status."""
 
 import shlex
-import signal
-import subprocess
-import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 from lab_servers import until
-from onhost_fakes import REPOSITORY, FakeSystemd
+from onhost_fakes import FakeSystemd
 
 from lockstep.onhost.core import errors, event_lines, layout
 from lockstep.onhost.systemd import job_command, transient_job
@@ -133,36 +130,26 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path):
     assert host.lines[-2:] == ["first", "second"]
 
 
-def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
-    """A process of its own that follows work, which talks until its gate is there."""
-    script = f"echo begun; while [ ! -e {gate} ]; do echo on; sleep 0.05; done; touch {end_mark}"
-    code = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        "from lockstep.onhost.core import errors, layout; "
-        "from lockstep.onhost.systemd import job_command, units; "
-        "from pathlib import Path; units.is_root = lambda: True; "
-        f"sys.exit(job_command.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
-    )
-    argv = [sys.executable, "-c", code, "run", "b", "--", "sh", "-c", script]
-    follower = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert follower.stdout.readline() == "begun\n"
-    return follower
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_a_job_outlives_a_follower_that_is_killed_or_whose_connection_is_gone(
-    host, tmp_path, is_killed
-):
+def test_a_job_outlives_a_follower_whose_connection_is_gone(host, tmp_path, monkeypatch):
     gate, end_mark = tmp_path / "go", tmp_path / "done"
-    follower = _follower(host, gate, end_mark)
-    if is_killed:
-        follower.send_signal(signal.SIGKILL)
-    else:
-        follower.stdout.close()
-    assert follower.wait(180) == (-9 if is_killed else 141)
+    monkeypatch.setattr(event_lines, "has_lost_reader", lambda: True)
+    assert host.run("b", "--", *work_until(gate, end=f"touch {end_mark}")) == 141
     gate.touch()
     until(end_mark.exists, "the work goes on")
     until(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited", "ended")
+
+
+def test_a_silent_job_gives_a_heartbeat(host, tmp_path):
+    gate, lines = tmp_path / "go", []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        gate.touch()
+
+    work = transient_job.Job("quiet", work_until(gate), log=host.paths.log / "jobs/quiet.log")
+    transient_job.start_job(work, host.paths)
+    assert transient_job.follow_job(work, False, say, heartbeat_s=0.2) == 0
+    assert "job quiet: still running" in lines[0]
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
