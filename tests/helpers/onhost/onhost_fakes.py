@@ -45,6 +45,12 @@ def program(word: str, *arguments: str, python=(sys.executable, "-S")) -> list[s
     return [*python, "-c", boot, word, *arguments]
 
 
+def run_program(word: str, *arguments: str, environment=None) -> subprocess.CompletedProcess[str]:
+    """Run a program of this repository as on a host."""
+    argv = program(word, *arguments)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, cwd="/")
+
+
 def timeless(line: str) -> str:
     """A line as a quick machine prints it: without whole seconds."""
     return re.sub(r"(?<![\d.])\d+ s\b", "0 s", line)

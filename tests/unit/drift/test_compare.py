@@ -91,16 +91,6 @@ def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named() -> None:
     assert difference_keys(report) == [("", "volume", "mine")]
 
 
-def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
-    newer, older = {"apt package": {"jq": "1.7"}}, {"apt package": {"jq": "1.6"}}
-    assert difference_keys(drift(newer, older)) == [("", "apt package", "jq")]
-    missing = only(drift(newer, {"apt package": {"jq": None}}))
-    assert (missing.host, missing.how) == ("spark2", "deploy")
-    # Drift ends with 1, whatever its severity.
-    report = drift({}, {"account": {"lockstep": None}})
-    assert (only(report).severity, report.code) == ("note", DRIFT)
-
-
 def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
     odd, usual = ({"kernel": {"release": release}} for release in ("6.14.0-1015", "6.17.0-1008"))
     report = drift(odd, usual, usual)

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
 from a_host_for_evidence import PLANS, answer, evidence
 from a_probe import program, snapshot_text
 from an_inventory import TWO, write_inventory
-from browser import faults_of_report
 from click.testing import Result
 from over_ssh import invoke_lockstep
 
@@ -205,9 +203,3 @@ def test_without_any_answer_or_a_folder_nothing_is_written(tmp_path: Path) -> No
     (tmp_path / "made").write_text("a file")
     result = run(tmp_path)
     assert result.exit_code == 2 and "Not a directory" in result.output
-
-
-@pytest.mark.slow
-def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
-    host_evidence = evidence(answer(), None)
-    assert faults_of_report(page.render(host_evidence.document), tmp_path) == []

@@ -187,6 +187,7 @@ DONE = {"SubState": "exited"}
         ("a.service", {}, "yours.key", {}),
         ("a.service", {}, "ours/secrets/in-a-comment", {}),
         ("a.service", {}, "ours/proxy.env", {"ours/proxy.env": True}),
+        ("a.service", {}, "theirs.env", {"theirs.env": False}),
         ("a.service", {}, "program.py", {"program.py": True}),
         ("a.service", DONE, "program.py", {}),
         # Settings of the system, and its own file, are not ours to restart it for.
