@@ -19,7 +19,6 @@ import pytest
 from a_peer import Spark, write_lease
 from a_repository import commit, git, source
 from a_repository import fork as a_fork
-from forked_pip import fork_pip
 from local_server import LocalServer, Reply, serving
 
 from lab.packages.wheels import StandInWheel, write_wheel
@@ -57,7 +56,6 @@ def _own_pip(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("PIP_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    fork_pip(monkeypatch)
 
 
 @pytest.fixture
