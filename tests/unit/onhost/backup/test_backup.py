@@ -85,6 +85,8 @@ def test_every_place_is_listed_with_what_the_timer_and_people_made_and_is_whole(
     assert output.count(": whole") == 2
     # Both places are on the disk of this test.
     assert "lies on the disk of what it is a backup of" in output
+    elsewhere = restic_client.ResticRepository(spark.paths, "sftp:ann@nas.local:/sparks/spark1")
+    assert not elsewhere.is_on_host_disk
     spark.chat("two", at=4e9)
     for place in places(spark, capsys):
         (manual,) = [snapshot for snapshot in place["snapshots"] if snapshot["why"] == "by hand"]

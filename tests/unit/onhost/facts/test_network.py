@@ -23,6 +23,7 @@ def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket
         SocketOwner("tcp", "::", 22, 0, (1,)),
         # The youngest process that has it counts: the service, while it runs.
         SocketOwner("tcp", "127.0.0.1", 30000, 0, (4711, 1)),
+        SocketOwner("tcp", "127.0.0.1", 53, 0, (4711,)),
     ]
     files = {
         "/proc/1/cgroup": "0::/init.scope\n",
@@ -35,7 +36,7 @@ def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket
     monkeypatch.setattr(runner, "run", lambda *_, **__: answer)
     monkeypatch.setattr(network, "text", files.get)
     monkeypatch.setattr(network, "is_marked", lambda path: path.name.startswith("lockstep-"))
-    answers = network.listeners([8090, 22, 30000, 1])
+    answers = network.listeners([8090, 22, 30000])
     owners = {port: (listener["process"], listener["ours"]) for port, listener in answers.items()}
     expected_owners = {"8090": ("systemd", True), "22": ("systemd", False)}
     assert owners == {**expected_owners, "30000": ("python", True)}

@@ -46,7 +46,7 @@ def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(pa
     start(paths)
     start(paths, "mistral")
     assert disk.kib == RAISED
-    disk_read_ahead.put_back(paths, pytest.fail)
+    disk_read_ahead.put_back(paths, pytest.fail, "mistral")
     assert disk.kib == 256
 
 
