@@ -25,22 +25,15 @@ def with_facts(snapshot: dict[str, Any], facts: Mapping[str, Mapping[str, str | 
     """A copy of a snapshot with other values of these facts; None takes one away."""
     bent = snapshot_copy(snapshot)
     for kind, items in facts.items():
-        whole_kind = {**bent["facts"].get(kind, {}), **items}
-        bent["facts"][kind] = {
-            name: value for name, value in whole_kind.items() if value is not None
-        }
+        whole = {**bent["facts"].get(kind, {}), **items}
+        bent["facts"][kind] = {name: value for name, value in whole.items() if value is not None}
     return bent
 
 
 def drift(*facts: Mapping[str, Mapping[str, str | None]]) -> Report:
     """The report of as many hosts as there are changes of facts, or of all three."""
-    states, good = (ONE, TWO, THREE), (GOOD, GOOD_TOO, GOOD_THREE)
-    return diff_report(
-        *(
-            (state, with_facts(snapshot, more))
-            for state, snapshot, more in zip(states, good, facts, strict=False)
-        )
-    )
+    snapshots = map(with_facts, (GOOD, GOOD_TOO, GOOD_THREE), facts)
+    return diff_report(*zip((ONE, TWO, THREE), snapshots, strict=False))
 
 
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:

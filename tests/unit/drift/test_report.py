@@ -153,9 +153,8 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_more(monkeypatch: pytest.M
     assert result.exit_code == 1 and "spark2  content 1" in result.stdout
     assert "By hand" not in result.stdout and "sudo " not in result.stdout
     # Whether it asks is the deploy's, as for `lockstep deploy`.
-    assert deploys == [
-        (["spark1"], {"yes": is_agreed, "command": "diff --fix"}) for is_agreed in (False, True)
-    ]
+    options = [{"yes": is_agreed, "command": "diff --fix"} for is_agreed in (False, True)]
+    assert deploys == [(["spark1"], option) for option in options]
 
 
 def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path: Path) -> None:
@@ -175,23 +174,20 @@ def unmatched_paths(paths: list[str], patterns: list[str]) -> list[str]:
 
 
 def test_a_removal_and_another_inventory_know_every_file_in_our_folders() -> None:
-    known_patterns = [pattern.replace("/**/", "/*") for pattern in EVER_OURS]
-    for desired_state in (ONE, TWO):
-        question = questions(desired_state, key=bytes(32), deep=False)["files.leftovers"]
-        folders = tuple(f"{folder}/" for folder in question["own"])
-        paths = [path for path in (*question["files"], *question["allowed"]) if path not in folders]
-        paths = [path for path in paths if path.startswith(folders)]
-        assert len(paths) > 50
-        # It is made by the first backup, and stays where the inventory has none any more.
-        assert PASSWORD in question["allowed"]
-        assert unmatched_paths(paths, known_patterns) == []
-    # Without a model in an environment, and without Open WebUI, their files are leftovers or stay.
     models = {"qwen": asdict(ONE.plan.settings.models["qwen"])}
     lean = host("spark1", models=models, webui={"enabled": False})
-    question, earlier = (
+    earlier, question = (
         questions(desired_state, key=bytes(32), deep=False)["files.leftovers"]
-        for desired_state in (lean, ONE)
+        for desired_state in (ONE, lean)
     )
+    known_patterns = [pattern.replace("/**/", "/*") for pattern in EVER_OURS]
+    folders = tuple(f"{folder}/" for folder in earlier["own"])
+    paths = [path for path in (*earlier["files"], *earlier["allowed"]) if path not in folders]
+    paths = [path for path in paths if path.startswith(folders)]
+    assert len(paths) > 50 and unmatched_paths(paths, known_patterns) == []
+    # It is made by the first backup, and stays where the inventory has none any more.
+    assert PASSWORD in earlier["allowed"]
+    # Without a model in an environment, and without Open WebUI, their files are leftovers or stay.
     unwanted_paths = {*earlier["files"]} - {*question["files"], *question["allowed"]}
     own_paths = [path for path in unwanted_paths if path.startswith(tuple(question["own"]))]
     assert unmatched_paths(own_paths, question["named"]) == []
