@@ -1,7 +1,5 @@
 """A clock that a test turns: time passes only when all threads wait for it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextvars import copy_context

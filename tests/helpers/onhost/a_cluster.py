@@ -5,8 +5,6 @@ real messages of `member_client` and `member_server`, without a network.
 tests/unit/onhost/cluster/test_member_server.py has agents that are processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import importlib
@@ -44,7 +42,7 @@ class Port(member_server.ClusterServer):
     """An agent's port: `Line` finds it by its address."""
 
     process: Process
-    open: ClassVar[dict[str, Port]] = {}
+    open: ClassVar[dict[str, "Port"]] = {}
 
     def server_bind(self) -> None:
         self.process = onhost_fake_systemd.PROCESS.get()

@@ -1,7 +1,5 @@
 """A disk below a made-up /sys, and a model's files on it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

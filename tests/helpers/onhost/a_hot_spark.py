@@ -1,7 +1,5 @@
 """A host with one hot model, whose engine's metrics the test writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

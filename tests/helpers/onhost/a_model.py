@@ -1,7 +1,5 @@
 """One model of a host: as models.json has it, and as a program of the host reads it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

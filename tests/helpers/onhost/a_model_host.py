@@ -1,7 +1,5 @@
 """A host with models: one engine answers for all of them; its systemd and Docker are made up."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Other Sparks of a deploy as real servers on loopback, with a store and a token each."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import http.client

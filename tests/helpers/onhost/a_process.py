@@ -1,12 +1,10 @@
 """Programs of several hosts in one process: each thread knows the program it belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import onhost_fake_systemd
 import pytest
@@ -39,7 +37,7 @@ class Process:
 
         return copy_context().run(do_work)
 
-    def another(self, out: Any) -> Process:
+    def another(self, out: Any) -> Self:
         return replace(self, out=out, is_frozen=False)
 
 

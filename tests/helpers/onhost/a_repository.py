@@ -1,7 +1,5 @@
 """A real git repository whose branch is one commit ahead of `main`, as a fork's is."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

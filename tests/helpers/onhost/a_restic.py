@@ -3,15 +3,12 @@
 The proof is unchanged: the password still opens its repository, and no other does.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -19,69 +16,52 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from lockstep.onhost.records.restic_client import ResticRepository
 
-#: The least cost of a key that restic accepts.
-_COST = {"N": 2, "r": 1, "p": 1}
-#: Repositories that restic itself has made, one of each kind: settings, key file and its key.
-_templates: dict[bool, tuple[bytes, dict[str, Any], bytes]] = {}
+#: Kinds of repositories of which restic itself has made one in this process.
+_made_by_restic: set[bool] = set()
 
 
 def open_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every repository from now on cheap to make and to open."""
+    """Make every repository from now on cheap to make and to open, but for one of each kind."""
     run = ResticRepository._run
 
     def cheap(own: ResticRepository, *words: str, more: Mapping[str, str] | None = None) -> str:
-        if words[0] != "init":
+        is_copy = more is not None
+        if words[0] != "init" or is_copy not in _made_by_restic:
+            if words[0] == "init":
+                _made_by_restic.add(is_copy)
             return run(own, *words, more=more)
-        place, password = Path(own.place), own.password.read_bytes().rstrip()
         try:
             for name in ("data", "index", "keys", "locks", "snapshots"):
-                (place / name).mkdir(parents=True)
+                (Path(own.place) / name).mkdir(parents=True)
         except OSError:
             return run(own, *words, more=more)
-        kind = more is not None
-        if kind not in _templates:
-            run(own, *words, more=more)
-            _templates[kind] = _taken_out(place, password)
-        _put_in(place, password, *_templates[kind])
+        _make(Path(own.place), own.password.read_bytes().rstrip())
         return ""
 
     monkeypatch.setattr(ResticRepository, "_run", cheap)
 
 
-def _taken_out(place: Path, password: bytes) -> tuple[bytes, dict[str, Any], bytes]:
-    [file] = (place / "keys").iterdir()
-    key = json.loads(file.read_bytes())
-    file.unlink()
-    salt, ciphertext = (base64.b64decode(key[name]) for name in ("salt", "data"))
-    cost = {name: key[name] for name in _COST}
-    text = _apply_keystream(
-        _derive_key(password, salt, **cost)[:32], ciphertext[:16], ciphertext[16:-16]
-    )
-    return (place / "config").read_bytes(), key, text
-
-
-def _put_in(place: Path, password: bytes, settings: bytes, key: dict, text: bytes) -> None:
-    """Seal the repository's only key anew; its file is named by its content."""
-    salt, nonce = base64.b64decode(key["salt"]), secrets.token_bytes(16)
-    new = _derive_key(password, salt, **_COST)
-    text = _apply_keystream(new[:32], nonce, text)
-    ciphertext = nonce + text + _signature(new[32:48], new[48:], nonce, text)
-    whole = json.dumps({**key, **_COST, "data": base64.b64encode(ciphertext).decode()}).encode()
+def _make(place: Path, password: bytes) -> None:
+    """Write settings and the only key, of the least cost that restic accepts."""
+    master, salt, cost = secrets.token_bytes(64), secrets.token_bytes(64), {"N": 2, "r": 1, "p": 1}
+    encrypt, k, r = (_base64(part) for part in (master[:32], master[32:48], master[48:]))
+    of_password = hashlib.scrypt(password, salt=salt, n=2, r=1, p=1, dklen=64)
+    text = _seal(of_password, {"mac": {"k": k, "r": r}, "encrypt": encrypt})
+    key = {"kdf": "scrypt", **cost, "salt": _base64(salt), "data": _base64(text)}
+    whole = json.dumps({"created": "2026-11-01T00:00:00Z", **key}).encode()
     (place / "keys" / hashlib.sha256(whole).hexdigest()).write_bytes(whole)
-    (place / "config").unlink(missing_ok=True)
-    (place / "config").write_bytes(settings)
+    settings = {"version": 2, "id": secrets.token_hex(32), "chunker_polynomial": "3da3358b4dc173"}
+    (place / "config").write_bytes(_seal(master, settings))
 
 
-def _derive_key(password: bytes, salt: bytes, N: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(password, salt=salt, n=N, r=r, p=p, maxmem=2**30, dklen=64)
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
-def _apply_keystream(key: bytes, nonce: bytes, text: bytes) -> bytes:
-    """Encrypt or decrypt by AES-256 as a stream."""
-    return Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor().update(text)
-
-
-def _signature(k: bytes, r: bytes, nonce: bytes, text: bytes) -> bytes:
-    """The Poly1305-AES signature."""
-    s = Cipher(algorithms.AES(k), modes.ECB()).encryptor().update(nonce)
-    return Poly1305.generate_tag(r + s, text)
+def _seal(key: bytes, document: object) -> bytes:
+    """Encrypt by AES-256 as a stream, and sign by Poly1305-AES."""
+    nonce = secrets.token_bytes(16)
+    stream = Cipher(algorithms.AES(key[:32]), modes.CTR(nonce)).encryptor()
+    text = stream.update(json.dumps(document).encode())
+    once = Cipher(algorithms.AES(key[32:48]), modes.ECB()).encryptor().update(nonce)
+    return nonce + text + Poly1305.generate_tag(key[48:] + once, text)

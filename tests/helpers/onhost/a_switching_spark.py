@@ -1,7 +1,5 @@
 """A host on which the gateway may switch: its switches are real, its systemd is made up."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket

@@ -1,7 +1,5 @@
 """A host with the volume of an Open WebUI, a real SQLite database and a real restic."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator

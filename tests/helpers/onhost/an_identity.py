@@ -1,7 +1,5 @@
 """Certificates of Sparks, as a deploy makes them."""
 
-from __future__ import annotations
-
 import functools
 
 from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls

@@ -1,7 +1,5 @@
 """An engine in this process, with all the faults that a ruler met or could meet."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
@@ -27,7 +25,6 @@ class Engine:
     """An engine and its defects; every `True` is one defect."""
 
     swallow: bool = False  # Take the request and never answer, as a proxy that hangs itself.
-    slow_s: float = 0.0  # Sleep so long in mid-answer.
     empty: bool = False  # Count tokens, and send no text.
     is_cached: bool = False  # Answer everything but the first request without the engine.
     other_model: bool = False  # Another model answers.
@@ -155,8 +152,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b"0\r\n\r\n")
                 return
             time.sleep(0 if engine.burst else STEP_S * engine.slower)
-            if engine.slow_s and number == 2:
-                engine.release.wait(engine.slow_s)
             part = text[number * size : (number + 1) * size]
             if engine.holds:
                 part = text if number == steps - 1 else ""

@@ -3,8 +3,6 @@
 Imports take a program much more processor time than the work in a test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

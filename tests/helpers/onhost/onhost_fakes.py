@@ -1,7 +1,5 @@
 """Stand-ins for the partners of the programs on a Spark: systemd, Docker and an engine."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -19,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import onhost_fake_systemd
 from fork import Fork
@@ -45,6 +43,12 @@ def program(word: str, *arguments: str, python=(sys.executable, "-S")) -> list[s
     boot = f"import runpy, sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
     boot += "runpy.run_module('lockstep.onhost', run_name='__main__')"
     return [*python, "-c", boot, word, *arguments]
+
+
+def run_program(word: str, *arguments: str, environment=None) -> subprocess.CompletedProcess[str]:
+    """Run a program of this repository as on a host."""
+    argv = program(word, *arguments)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, cwd="/")
 
 
 def timeless(line: str) -> str:
@@ -193,7 +197,7 @@ class InlineProcess:
     def wait(self, timeout: float | None = None) -> int:
         return self.returncode
 
-    def __enter__(self) -> InlineProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

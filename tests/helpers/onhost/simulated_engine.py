@@ -5,8 +5,6 @@ The first token takes 15 ms and varies by several percent. The first request of 
 kernel. Runs of one server drift apart, and now and then an answer is late.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

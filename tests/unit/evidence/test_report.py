@@ -1,25 +1,16 @@
 """One file tells what Sparks are, each part under its question; what is missing is said."""
 
-from __future__ import annotations
-
 import json
-import subprocess
-import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import pytest
 from a_host_for_evidence import PLANS, answer, evidence
-from a_probe import program
+from a_probe import program, snapshot_text
 from an_inventory import TWO, write_inventory
-from browser import faults_of_report
 from click.testing import Result
 from over_ssh import invoke_lockstep
 
 from lockstep.evidence import page, report
 from lockstep.evidence.parts import NEEDED, PARTS
-from lockstep.files import remote_exec
 from lockstep.onhost.facts import logged_events
 
 STARTS = report.questions(PLANS[0])["logged_events.last_start_lines"]
@@ -39,17 +30,14 @@ def test_each_question_of_the_first_hour_has_its_answer() -> None:
     for part, item, value in (
         ("identity", "DGX_OTA_VERSION", "7.5.0"),
         ("identity", "factory: DGX_SWBUILD_VERSION", "7.2.3"),
-        ("identity", "package nvidia-container-toolkit", "1.19.0-1"),
         ("identity", "held: docker-ce", "5:29.2.1-1~ubuntu.24.04~noble"),
-        ("docker", "hook nvidia-cdi-hook", "present"),
         ("docker", "made for driver: /var/run/cdi/nvidia.yaml", "580.95.05"),
         ("memory", "MemAvailable GiB", "102.20"),
         ("oom", "a session over SSH (this one)", "-900"),
-        ("engine", "vllm", "0.17.2.dev0+g8e6f4314.precompiled"),
     ):
         assert found[part][item] == value
     assert "package vim" not in found["identity"]
-    assert not [name for name in found["docker"] if name.startswith("mirror")]
+    assert "mirror registry.attic.example" not in found["docker"]
     # Beside it what `lockstep plan` says that each model asks for.
     assert 60 < float(found["memory"]["mistral needs GiB to start"]) < 110
     assert "gate: 83.1 of 121.7 GiB" in parts["starts"]["lines"][0]["text"][0]
@@ -68,7 +56,6 @@ def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
     half = evidence(whole, None)
     assert half.code == 1
     assert half.missing == (("spark-2.attic.example", "no connection: timed out"),)
-    assert half.document["hosts"][1]["why"] == "no connection: timed out"
     assert "did not answer: no connection: timed out" in page.render(half.document)
     part = evidence(answer())
     assert part.code == 1 and part.missing[0][0] == "spark-1.attic.example"
@@ -79,9 +66,9 @@ def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
     host_answer["faults"]["identifying_words"] = "KeyError: 'x'"
     del host_answer["answers"]["identifying_words"]
     host_evidence = evidence(host_answer)
-    assert host_evidence.code == 1
-    assert host_evidence.document["hosts"][0]["parts"] == {}
-    assert host_evidence.document["hosts"][0]["why"] == "its names are not known"
+    [document] = host_evidence.document["hosts"]
+    assert (host_evidence.code, document["parts"]) == (1, {})
+    assert document["why"] == "its names are not known"
 
 
 def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
@@ -92,22 +79,10 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
     assert "&lt;script&gt;" in text and "<script>" not in text and "<i>" not in text
     assert "http" not in text and "src=" not in text and "url(" not in text
     assert text.count("<h2") == len(PARTS)
-    assert "1970-01-01 00:00 UTC" in text
-    # A host is asked without a lock.
-    assert STARTS["units"] == [
-        "vllm-qwen36.service",
-        "vllm-qwen36-fallback.service",
-        "sglang-mistral4.service",
-        "sglang-mistral4-fallback.service",
-        "vllm.service",
-    ]
 
 
 def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
-    text = remote_exec.readers_input(report.questions(PLANS[0]))
-    argv = [sys.executable, *remote_exec.COMMAND[1:]]
-    result = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
-    document = json.loads(result.stdout)
+    document = json.loads(snapshot_text(report.questions(PLANS[0])))
     assert document["facts"]["kernel"]["release"]
     assert document["facts"]["memory now"]["MemTotal GiB"]
     assert document["facts"]["OOM score"]["a session over SSH (this one)"]
@@ -122,7 +97,6 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
 KEPT_LINES = [
     "18:12 vllm: lockstep gate: 17.3 GiB free, 101.2 GiB available of 83.0 needed: dropping",
     "18:12 vllm: Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].",
-    "18:12 vllm: Using FLASHINFER attention backend.",
     "18:12 vllm: Model loading took 65.9 GiB and 300 seconds",
     "18:12 vllm: Available KV cache memory: 12.3 GiB",
     "18:12 sglang: Load weight end. type=X, dtype=bfloat16, avail mem=30.1 GB",
@@ -134,7 +108,6 @@ PASSED_LINES = [
     "18:12 vllm: lockstep ready: waiting for the engine, 31 s of at most 1800",
     '18:12 vllm: "POST /v1/chat/completions HTTP/1.1" 200 OK',
     "18:12 sglang: Decode batch. #running-req: 1, #token: 512, gen throughput: 30.1",
-    "18:12 vllm: Loading safetensors checkpoint shards: 10% Completed | 1/10",
 ]
 
 
@@ -152,20 +125,14 @@ def test_choices_of_a_start_are_kept_and_what_an_engine_says_all_day_is_not() ->
     assert lines[0] == "0" and lines[-1] == "999" and "(880 more lines)" in lines
 
 
-Journal = Callable[[str], None]
-
-
-@pytest.fixture
-def put_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
-    """Let journalctl be these lines of shell."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return partial(program, tmp_path, "journalctl")
-
-
 ENTRY = '{"__REALTIME_TIMESTAMP":"1795371076000000","SYSLOG_IDENTIFIER":"vllm","MESSAGE":%s%s}'
 
 
-def test_the_last_start_is_told_by_systemd_and_by_the_processes(put_journal: Journal) -> None:
+def test_the_last_start_is_told_by_systemd_and_by_the_processes(tmp_path, monkeypatch):
+    def put_journal(shell: str) -> None:
+        program(tmp_path, "journalctl", shell)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     last = ENTRY % ('"Stopped vllm.service"', ',"INVOCATION_ID":"abc"')
     lines = [
         ENTRY % ('"lockstep gate: 118.0 GiB available"', ""),
@@ -180,13 +147,9 @@ def test_the_last_start_is_told_by_systemd_and_by_the_processes(put_journal: Jou
         *) exit 3;; esac"""
     )
     [(_, part, text)] = logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})
-    assert (part, text.splitlines()) == (
-        "start of vllm.service",
-        [
-            "2026-11-22 18:11:16 vllm: lockstep gate: 118.0 GiB available",
-            "2026-11-22 18:11:16 vllm: Using MARLIN MoE backend",
-        ],
-    )
+    lines = ["lockstep gate: 118.0 GiB available", "Using MARLIN MoE backend"]
+    assert text.splitlines() == [f"2026-11-22 18:11:16 vllm: {line}" for line in lines]
+    assert part == "start of vllm.service"
     # One of which nothing is said is no fault.
     put_journal(f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
     [(_, _, text)] = logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})
@@ -225,7 +188,7 @@ def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: P
     paths = sorted((tmp_path / "made/here").iterdir())
     assert [path.suffix for path in paths] == [".html", ".json"]
     assert str(paths[0]) in result.stdout and str(paths[1]) in result.stdout
-    assert "spark-2.local: missing" in result.output and "refused" in result.output
+    assert "spark-2.local: missing" in result.output
     document = json.loads(paths[1].read_text())
     assert [host["name"] for host in document["hosts"]] == ["spark-A", "spark-B"]
     assert "spark-2" not in paths[1].read_text() + paths[0].read_text()
@@ -240,9 +203,3 @@ def test_without_any_answer_or_a_folder_nothing_is_written(tmp_path: Path) -> No
     (tmp_path / "made").write_text("a file")
     result = run(tmp_path)
     assert result.exit_code == 2 and "Not a directory" in result.output
-
-
-@pytest.mark.slow
-def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
-    host_evidence = evidence(answer(), None)
-    assert faults_of_report(page.render(host_evidence.document), tmp_path) == []

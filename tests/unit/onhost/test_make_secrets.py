@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from forked_host import run_program
+from onhost_fakes import run_program
 
 from lockstep.onhost.core import errors
 

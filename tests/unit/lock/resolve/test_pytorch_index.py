@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forked_pip import fork_pip
 from local_server import LocalServer, Reply, serving
 
 from lockstep.inventory.settings import Sources
@@ -111,7 +110,6 @@ def test_the_host_fetches_the_file_from_another_server_than_the_page(
     variables = {"CONFIG_FILE": os.devnull, "PYTHON_VERSION": "3.12"}
     for key, value in {**variables, "PLATFORM": "manylinux_2_28_aarch64"}.items():
         monkeypatch.setenv(f"PIP_{key}", value)
-    fork_pip(monkeypatch)
     with serving({}) as pages:
         pages.answers |= site(files, has_hashes=has_hashes, host=files.url).answers
         more = [f"{pages.url}/whl/cu130"]

@@ -1,7 +1,5 @@
 """Backups by the real restic: what is lost returns, and the password is in no argument."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import secrets
@@ -27,6 +25,13 @@ def spark(tmp_path, monkeypatch):
         host.paths.gateway_keys.write_text('{"anna": 1}')
         host.chat("one")
         host.runs(OLD)
+
+        def start_image(*_: object) -> None:
+            host.begin(OLD)
+            host.ready(OLD)
+
+        # As systemd does.
+        monkeypatch.setattr(update, "start_or_await_return", start_image)
         yield host
 
 
@@ -38,17 +43,6 @@ def nightly(spark: Spark) -> restic_client.BackupSnapshot:
     return restic_client.ResticRepository(spark.paths).snapshots()[0]
 
 
-@pytest.fixture
-def starts(spark, monkeypatch):
-    """Start Open WebUI as systemd does."""
-
-    def start_image(*_: object) -> None:
-        spark.begin(OLD)
-        spark.ready(OLD)
-
-    monkeypatch.setattr(update, "start_or_await_return", start_image)
-
-
 def places(spark: Spark, capsys) -> list[dict[str, Any]]:
     """The listing: the host's own place, then the other one."""
     capsys.readouterr()
@@ -56,7 +50,6 @@ def places(spark: Spark, capsys) -> list[dict[str, Any]]:
     return list(json.loads(capsys.readouterr().out)["places"].values())
 
 
-@pytest.mark.usefixtures("starts")
 def test_a_lost_volume_and_lost_keys_return(spark):
     run_backup(spark, "now")
     (spark.place / "webui.db").unlink()
@@ -71,7 +64,6 @@ def test_a_lost_volume_and_lost_keys_return(spark):
     assert spark.chats == ["of a new volume"]
 
 
-@pytest.mark.usefixtures("starts")
 def test_a_wiped_host_returns_from_another_place_with_its_password(spark):
     run_backup(spark, "now")
     nightly_backup = nightly(spark)
@@ -93,6 +85,8 @@ def test_every_place_is_listed_with_what_the_timer_and_people_made_and_is_whole(
     assert output.count(": whole") == 2
     # Both places are on the disk of this test.
     assert "lies on the disk of what it is a backup of" in output
+    elsewhere = restic_client.ResticRepository(spark.paths, "sftp:ann@nas.local:/sparks/spark1")
+    assert not elsewhere.is_on_host_disk
     spark.chat("two", at=4e9)
     for place in places(spark, capsys):
         (manual,) = [snapshot for snapshot in place["snapshots"] if snapshot["why"] == "by hand"]
@@ -116,14 +110,6 @@ def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(sp
     message = "this host has no password of a backup; the first backup makes one"
     assert message in other_place["fault"]
     assert "message_type" not in other_place["fault"]
-
-
-def test_a_place_on_another_host_is_not_called_one_disk(spark, capsys, monkeypatch):
-    spark.backs_up("sftp:ann@nas.local:/sparks/spark1")
-    for work in ("copy_missing_snapshots", "forget_snapshots_beyond_policy"):
-        monkeypatch.setattr(restic_client.ResticRepository, work, lambda *_: None)
-    run_backup(spark, "now")
-    assert "lies on the disk" not in capsys.readouterr().out
 
 
 def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark):

@@ -15,7 +15,6 @@ import pytest
 from a_peer import Spark, write_lease
 from a_probe import program
 from a_repository import commit, fork, git, source
-from forked_pip import fork_pip
 from local_server import LocalServer, Reply, serving
 
 from lab.packages.wheels import StandInWheel, write_wheel
@@ -51,7 +50,6 @@ def _own_pip(monkeypatch):
         if name.startswith("PIP_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    fork_pip(monkeypatch)
 
 
 @pytest.fixture

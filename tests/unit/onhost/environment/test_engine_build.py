@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 from a_repository import fork, git, source
-from forked_host import run_program
+from onhost_fakes import run_program
 
 from lockstep.host.specs import engine_check_hash, missing_engine_parts
 from lockstep.onhost.core import errors, file_lock

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_host import run_program
+from onhost_fakes import run_program
 
 from lockstep.host.specs import engine_check_hash
 from lockstep.onhost.environment import engine_check

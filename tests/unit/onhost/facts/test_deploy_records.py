@@ -1,7 +1,5 @@
 """A host's report on its records: of a generation that it is to be, and of persons' keys."""
 
-from __future__ import annotations
-
 import getpass
 import grp
 import json

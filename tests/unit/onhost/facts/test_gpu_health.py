@@ -1,7 +1,5 @@
 """A host's report on its GPU: the findings for diff, and every figure for evidence."""
 
-from __future__ import annotations
-
 import pytest
 from a_gpu import AGpu
 
@@ -39,18 +37,10 @@ def test_diff_shows_what_the_watch_found_and_a_cap_that_is_lost_before_the_watch
 
 def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(card, tmp_path):
     card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["hw_slowdown"])
-    for number, (name, files) in enumerate(
-        {
-            "acpitz": {"temp1_input": "40000"},
-            "spbm": {
-                "power1_label": "sys_total",
-                "power1_input": "61250000",
-                "power11_label": "pl1",
-                "prochot": "0",
-            },
-        }.items()
-    ):
-        folder = tmp_path / f"hwmon/hwmon{number}"
+    rails = {"power1_label": "sys_total", "power1_input": "61250000", "power11_label": "pl1"}
+    sensors = {"acpitz": {"temp1_input": "40000"}, "spbm": {**rails, "prochot": "0"}}
+    for name, files in sensors.items():
+        folder = tmp_path / "hwmon" / name
         folder.mkdir(parents=True)
         for file, content in {"name": name, **files}.items():
             (folder / file).write_text(f"{content}\n")
@@ -65,9 +55,7 @@ def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(card,
         ("rail sys_total W", 61.25),
         ("prochot", "0"),
     ]
-
-
-def test_evidence_without_a_driver_says_so(card):
+    # Without a driver it says so.
     card.program.write_text("#!/bin/sh\nexit 9\n")
     evidence = {item: value for _, item, value in facts.sensor_values(None)}
     assert evidence["power W"] == evidence["held down by"] == "not told"

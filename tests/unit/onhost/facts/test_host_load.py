@@ -1,7 +1,5 @@
 """Questions of a measurement to a host, and models with requests that a deploy would end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from a_probe import program
-from forked_host import run_program
+from onhost_fakes import run_program
 
 from lab.images.image_content import TAGS, program_files
 from lockstep.onhost.core import errors

@@ -1,8 +1,5 @@
 """Metrics as text, and their writer: a quick file each second, a slow one, and nothing old."""
 
-from __future__ import annotations
-
-import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,15 +17,6 @@ READING = gpu_sensors.GpuReading(
 )
 
 
-def test_names_follow_the_convention_of_prometheus() -> None:
-    endings = {"seconds": "_seconds", "bytes": "_bytes", "hertz": "_hertz", "watts": "_watts"}
-    for name, metric in METRICS.items():
-        assert re.fullmatch(r"lockstep_[a-z_]+", name)
-        assert name.endswith("_total") == (metric.type == "counter"), name
-        assert name.endswith(endings.get(metric.unit, "")), name
-        assert metric.help.endswith(".") and metric.source, name
-
-
 def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
     samples = [
         MetricSample("lockstep_gpu_power_watts", 61.5, {}),
@@ -44,16 +32,14 @@ def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
         'lockstep_failed_unit{unit="a\\"b\\\\c.service"} 1\n'
         'lockstep_failed_unit{unit="d.service"} 1\n'
     )
-    labels_by_name = {"unheard_of": {}, "failed_unit": {}, "gpu_power_watts": {"host": "spark-1"}}
-    for name, labels in labels_by_name.items():
+    for name, labels in (("unheard_of", {}), ("gpu_power_watts", {"host": "spark-1"})):
         with pytest.raises(ValueError, match=f"lockstep_{name}"):
             prometheus_text([MetricSample(f"lockstep_{name}", 1, labels)])
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> layout.Paths:
-    host_paths: layout.Paths = host_root(tmp_path / "root", {}, 41.25)
-    return host_paths
+    return host_root(tmp_path / "root", {}, 41.25)
 
 
 def values(paths: layout.Paths, reading: gpu_sensors.GpuReading = READING) -> dict[str, float]:

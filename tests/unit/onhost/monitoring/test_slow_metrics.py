@@ -1,7 +1,5 @@
 """The slow looks: each metric from what knows it, and left out where nobody does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that fails or is cut off keeps the record, and the next one goes on."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,8 +1,5 @@
 """The read-ahead of a disk: raised for a load, and its own value returns in any case."""
 
-from __future__ import annotations
-
-import json
 import os
 from pathlib import Path
 
@@ -44,16 +41,12 @@ def test_a_disk_reads_in_large_steps_until_its_value_is_put_back(paths, is_parti
     assert disk.kib == 128 and not paths.read_ahead.exists()
 
 
-@pytest.mark.parametrize("is_changed", [True, False])
-def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths, is_changed):
-    """Killed after its record of the value, and before the change or after that."""
+def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths):
     disk = Disk(paths, own_kib=256)
     start(paths)
-    if not is_changed:
-        disk.control.write_text("256\n")
     start(paths, "mistral")
     assert disk.kib == RAISED
-    disk_read_ahead.put_back(paths, pytest.fail)
+    disk_read_ahead.put_back(paths, pytest.fail, "mistral")
     assert disk.kib == 256
 
 
@@ -71,13 +64,6 @@ def test_what_somebody_has_set_is_left_and_a_disk_that_was_unplugged_is_no_fault
     disk.control.unlink()
     disk_read_ahead.put_back(paths, pytest.fail)
     assert not paths.read_ahead.exists()
-
-
-def test_a_network_file_system_has_settings_of_its_own(paths):
-    disk = Disk(paths)
-    (paths.block_devices / disk.device).unlink()
-    assert (start(paths), disk.kib) == ([], RAISED)
-    assert json.loads(paths.read_ahead.read_text())["own_kib"] == {disk.device: 128}
 
 
 def test_a_kernel_that_refuses_is_told_and_leaves_nothing(paths, monkeypatch):

@@ -1,7 +1,5 @@
 """The program that loads the firewall: nobody is locked out, whenever it is cut off."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -77,20 +75,15 @@ def kernel(tmp_path, systemd, monkeypatch) -> Kernel:
 STOP_TIMER = "systemctl stop -- lockstep-firewall-back.timer"
 
 
-def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel):
-    kernel.table.write_text(OLD)
-    assert kernel.run("try") == 0
-    assert kernel.now == NEW
+@pytest.mark.parametrize("deploys", [1, 2])
+def test_rules_come_with_a_timer_that_takes_them_back_and_stay_once_confirmed(kernel, deploys):
+    """Also where two deploys try and confirm at once."""
+    assert kernel.run(*["try"] * deploys) == 0
     armed_timer = next(line for line in kernel.systemd.calls if line.startswith("systemd-run"))
     assert "--on-active=90" in armed_timer and armed_timer.endswith("/lockstep firewall back")
     # Not yet for the next boot.
-    assert not kernel.kept_rules.exists()
-
-
-@pytest.mark.parametrize("deploys", [1, 2])
-def test_rules_that_were_confirmed_stay_until_they_are_cleared(kernel, deploys):
-    """Also where two deploys try and confirm at once."""
-    assert kernel.run(*["try"] * deploys, *["keep"] * deploys) == 0
+    assert (kernel.now, kernel.kept_rules.exists()) == (NEW, False)
+    assert kernel.run(*["keep"] * deploys) == 0
     assert kernel.kept_rules.read_text() == kernel.now == NEW
     assert kernel.systemd.calls[-1] == STOP_TIMER
     # At the next boot.

@@ -1,7 +1,5 @@
 """The program that gives the fast link its addresses: no host is lost, whenever it is cut off."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -16,16 +14,13 @@ from lockstep.onhost.system import link_netplan_trial
 
 NEW = f"# {ownership.MARK}\nnetwork: {{new}}\n"
 OLD = f"# {ownership.MARK}\nnetwork: {{old}}\n"
+ADDRESSES = [
+    {"local": "192.168.1.10", "prefixlen": 24, "scope": "global"},
+    {"local": "fe80::1", "prefixlen": 64, "scope": "link"},
+]
 LINKS = [
     {"ifname": "lo", "mtu": 65536, "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
-    {
-        "ifname": "enP7s7",
-        "mtu": 1500,
-        "addr_info": [
-            {"local": "192.168.1.10", "prefixlen": 24, "scope": "global"},
-            {"local": "fe80::1", "prefixlen": 64, "scope": "link"},
-        ],
-    },
+    {"ifname": "enP7s7", "mtu": 1500, "addr_info": ADDRESSES},
 ]
 STOP_TIMER = "systemctl stop -- lockstep-fabric-back.timer"
 ROUTES = [{"dst": "default", "gateway": "192.168.1.1", "dev": "enP7s7", "metric": 100}]

@@ -1,7 +1,5 @@
 """A rank is started only where its fast link is: without its cable a Spark has none of it."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import replace
 
@@ -50,14 +48,9 @@ def test_no_rank_starts_with_a_device_that_is_not_there(paths):
     run_records.save_switch_part(paths, part)
     assert lone_rank_refusal.main(["admit", "glm"], paths) == 0
     unplug(paths)
-    with pytest.raises(errors.Problem) as problem:
+    message = r"spark1 has no network interface enp1s0f0np0 .*stopped\. Remedy: plug the cable in"
+    with pytest.raises(errors.Problem, match=message):
         lone_rank_refusal.main(["admit", "glm"], paths)
-    assert str(problem.value) == (
-        "glm runs over the fast link of cluster pair, and spark1 has no network interface "
-        "enp1s0f0np0 and no network interface enP2p1s0f0np0; nothing was stopped. Remedy: plug "
-        "the cable in, and see that the Spark at its other end is on. DGX OS hides a ConnectX "
-        "port without a link; sudo rm /etc/nvidia/cx7-hotplug-enabled and a reboot keep it"
-    )
     # What needs no link starts.
     assert lone_rank_refusal.main(["admit", "own"], paths) == 0
 
@@ -84,14 +77,6 @@ def test_a_member_refuses_before_anything_is_stopped(paths, systemd):
         check.check_start(host.model("own"))
     finally:
         docker.close()
-
-
-def test_what_a_deploy_of_before_wrote_has_no_links(paths):
-    tell(paths, clusters={"pair": {key: PAIR[key] for key in PAIR if key != "links"}})
-    assert config.load_host(paths.models).clusters["pair"].links == {}
-    tell(paths, clusters={"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
-    with pytest.raises(errors.Problem, match=r"clusters.pair.links must be a mapping; found"):
-        config.load_host(paths.models)
 
 
 def test_the_agent_listens_at_an_address_that_comes_with_the_cable():

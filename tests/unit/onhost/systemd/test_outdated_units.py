@@ -1,7 +1,5 @@
 """The client of `systemctl`; the gateway is made to run with its files as they are."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -36,7 +34,6 @@ def root(folder: Path, *, file: str | None, runs: str | None) -> layout.Paths:
         # A process that cannot be read counts as old.
         ("bb", "", "restart"),
         (None, "aa", "stop"),
-        (None, None, None),
     ],
 )
 def test_a_gateway_runs_with_its_file_or_not_at_all(systemd, tmp_path, file, runs, verb):
@@ -64,7 +61,6 @@ def test_a_stop_that_fails_is_said_and_a_unit_without_a_main_process_yet_is_read
         (100, None, "restart"),
         (102, 100, "restart"),
         (None, 100, "stop"),
-        (None, None, None),
     ],
 )
 def test_ports_are_opened_anew_where_their_file_is_newer(
