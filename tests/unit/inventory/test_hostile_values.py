@@ -75,6 +75,7 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("python is not a version of the interpreter", {"python": "3.12.4"}),
     ("waive[1] names a finding that no deploy", {"waive": ("dgx-os", "architecture")}),
     ("waive[1] is the code of no finding; found 'clok'", {"waive": ("dgx-os", "clok")}),
+    ("accept_licences[0] is no licence that", {"accept_licences": ("LicenseRef-of-nobody",)}),
     ("adopt[1] names nothing that can be taken over", {"adopt": ("/etc/x", "vllm")}),
     ("engine.git and engine.release name two vLLMs", {"engine": TWO_VLLMS}),
     ("engine.git is not an address", {"engine": {"git": "https://[fd00::1/v.git"}}),

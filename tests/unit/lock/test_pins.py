@@ -195,6 +195,11 @@ def test_what_is_asked_for_differently_is_missing(wanted_item: Any) -> None:
     assert missing([wanted_item], PINS) == [wanted_item]
 
 
+def test_what_follows_from_a_commit_is_missing_once_that_has_moved():
+    moved = replace(PINS, git={URL: GitPin("main", COMMIT)})
+    assert missing([GIT, TREE, COMPILED], moved) == [TREE, COMPILED]
+
+
 def test_the_deploy_reads_exact_versions_of_its_own_environment_alone() -> None:
     data = Settings("s", {}, tools={"common": "mistral_common"})
     assert tool_requirements(data, PINS) == {"common": "mistral-common==1.13.1"}

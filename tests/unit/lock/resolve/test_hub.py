@@ -110,7 +110,8 @@ def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(names, wanted_f
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_mirror_without_sizes_is_asked_for_its_tree_and_its_login_stays_there(elsewhere: bool):
+def test_a_mirror_without_sizes_is_asked_for_its_tree_and_logins_stay_there(elsewhere, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
     tree, lfs = f"/api/models/org/name/tree/{COMMIT}", {"oid": SHA256, "size": 1000}
     first_page = [
         {"type": "directory", "path": "sub", "oid": BLOB, "size": 0},

@@ -124,9 +124,11 @@ def test_every_kind_of_change_is_one_line() -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, resolver: Resolver) -> Path:
-    """An inventory whose lock is beside it, and of which a package has moved."""
+    """An inventory whose lock is beside it, and of which a package and a model have moved."""
     newer = replace(OLD.python["uv"], packages=(wheel("uv", "2.0"),))
-    resolver.new = OLD | Pins(python={"uv": newer})
+    model, pin = next(iter(OLD.checkpoints.items()))
+    checkpoints = {model: replace(pin, commit=NEW_COMMIT)}
+    resolver.new = OLD | Pins(python={"uv": newer}, checkpoints=checkpoints)
     lockfile.save(tmp_path / "some.lock.yaml", OLD)
     lock = {"lock": str(tmp_path / "some.lock.yaml")}
     return write_inventory(tmp_path, {"spark1": lock}, "some")
@@ -140,9 +142,10 @@ def test_the_command_writes_the_lock_and_shows_what_moved(site: Path):
     result = run("update", site, "uv")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[1].split() == ["uv", "uv", "1.0", "2.0"]
-    assert result.stdout.endswith("1 change (1 uv); some.lock.yaml written.\n")
+    end = "2 changes (1 uv, 1 checkpoint); some.lock.yaml written: 20.0 GiB of weights.\n"
+    assert result.stdout.endswith(end)
     pins = lockfile.load(site.with_name("some.lock.yaml"))
-    assert changes(OLD, pins) == (LockChange("uv", "uv", "1.0", "2.0"),)
+    assert changes(OLD, pins)[0] == LockChange("uv", "uv", "1.0", "2.0")
     again = run("update", site, "uv")
     assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
     assert run("update", site, "uv", "--check").exit_code == 0

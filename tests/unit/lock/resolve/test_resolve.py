@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from a_repository import fork, git
-from local_server import LocalServer, Reply, SeenRequest, serving
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
@@ -106,12 +106,15 @@ def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected_shapes"), [(200, ("developer",)), (404, None)], ids=["read", "not read"]
+    ("file", "reply", "expected_shapes"),
+    [
+        ("tokenizer_config.json", as_json({"chat_template": STRICT}), ("developer",)),
+        ("chat_template.jinja", Reply(status=404), None),
+    ],
 )
-def test_the_lock_has_the_shapes_that_a_chat_template_refuses(status: int, expected_shapes: Any):
-    siblings = [{"rfilename": "chat_template.jinja", "size": 9, "blobId": BLOB}]
-    path = f"/org/name/resolve/{COMMIT}/chat_template.jinja"
-    answers = {MAIN: info(siblings=siblings), path: Reply(STRICT.encode(), status)}
+def test_the_lock_has_the_shapes_that_a_chat_template_refuses(file: str, reply, expected_shapes):
+    siblings = [{"rfilename": file, "size": 9, "blobId": BLOB}]
+    answers = {MAIN: info(siblings=siblings), f"/org/name/resolve/{COMMIT}/{file}": reply}
     with serving(answers) as server:
         pins = resolve_model(server)
     assert pins.checkpoints["org/name"].refused_shapes == expected_shapes
