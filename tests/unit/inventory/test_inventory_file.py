@@ -55,6 +55,10 @@ FAULTS: dict[str, Damage] = {
     "group_data/site.py:1: 'models' is imported, and pyinfra drops names that are…": (
         *("group_data/site.py", "from group_data.all import models\nmodels = {**models}\n"),
     ),
+    # The last value counts, and its part has a line of its own.
+    "group_data/site.py:3: unknown key 'prot' in webui. Did you mean 'port'? Allowed:…": (
+        *("group_data/site.py", "webui = {}\nwebui = {\n    'prot': 1,\n}\n"),
+    ),
     # The value that a person changed is named, and not the default that it meets.
     "site.py:2: webui.port: port 30001 is used twice; found also by models.qwen.port…": {
         "webui": {"port": 30001}
