@@ -45,20 +45,10 @@ def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(tmp_pat
     assert sorted(modes) == [("0644", "unit"), ("0755", None)]
 
 
-@pytest.mark.parametrize(
-    ("path", "source", "summary"),
-    [
-        (TIMER, "files/none.timer", f"extra_files: {TIMER} cannot be written"),
-        (TIMER, "picture", f"extra_files: {TIMER} cannot be written"),
-        ("/etc/lockstep/mine.json", "files/report.timer", "folder of Lockstep's own"),
-        ("etc/mine", "files/report.timer", "no file's full path"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_anything_is_touched(
-    path: str, source: str, summary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+@pytest.mark.parametrize("source", ["files/none.timer", "picture"])
+def test_what_cannot_be_written_is_refused_before_anything_is_touched(source, tmp_path, capsys):
     (tmp_path / "picture").write_bytes(b"\x89PNG")
     with pytest.raises(SystemExit):
-        plan(tmp_path, {path: source})
+        plan(tmp_path, {TIMER: source})
     message = " ".join(capsys.readouterr().err.split())
-    assert message.startswith("sparks.py:2: ") and summary in message
+    assert message.startswith(f"sparks.py:2: extra_files: {TIMER} cannot be written")

@@ -35,10 +35,7 @@ def refusal(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
             "site.py:3: nothing reads 'ssh_user' at the top",
         ),
         # pyinfra would take each letter for a host.
-        (
-            'names = ("127.0.0.1",)\n',
-            f"found ('127.0.0.1',); allowed: {ONE_GROUP} `_names` (`import",
-        ),
+        ('names = ("127.0.0.1",)\n', f"('127.0.0.1',); allowed: {ONE_GROUP} `_names` (`import"),
         (
             'west = [("10.0.0.9", {"proxy": {"http": "http://me:secret@proxy"}})]\n',
             f"'west' for a group of hosts; found a list of 1; allowed: {ONE_GROUP} `_west`",

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import spark
 
 from lockstep.core.errors import InventoryError
 from lockstep.fit import catalogue
@@ -32,20 +31,15 @@ lockstep:
   moe: true
   draft: {model: org/draft}
 """
-SGLANG = """
-model: org/model
-runtime: sglang
+OTHER = """
+model: org/model{quant}
+runtime: {runtime}
 container: ghcr.io/a/b:main
-defaults: {port: 8000}
-lockstep: {moe: true}
+defaults: {{port: 8000}}
+lockstep: {{moe: true}}
 """
-LLAMACPP = """
-model: org/model:Q4
-runtime: llama-cpp
-container: ghcr.io/a/b:main
-defaults: {port: 8000}
-lockstep: {moe: true}
-"""
+SGLANG = OTHER.format(quant="", runtime="sglang")
+LLAMACPP = OTHER.format(quant=":Q4", runtime="llama-cpp")
 CATALOGUE = catalogue.load()
 OTHER_DRAFT = {"method": "dflash", "model": "org/other"}
 PINS = Pins(
@@ -110,18 +104,6 @@ def test_a_fallback_is_held_to_the_same() -> None:
         with_fallback(fallback_overrides={"model_path": "org/other"})
     # It runs on another engine, and gets none of these.
     assert with_fallback(overrides={"enable_expert_parallel": True})
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"fallback": "qwen"}, r"models\.q\.fallback is the recipe itself.*; found 'qwen'\. Name"),
-        ({"fallback_overrides": {"seed": 1}}, r"models\.q\.fallback_overrides .*; found 'seed'\."),
-    ],
-)
-def test_a_fallback_that_could_change_nothing_is_refused(data: dict[str, Any], message: str):
-    with pytest.raises(InventoryError, match=message):
-        spark(models={"q": {"recipe": "qwen", "unit": "vllm", **data}})
 
 
 def with_fallback(**data: Any) -> tuple[BoundModel, ...]:

@@ -207,11 +207,6 @@ def test_the_deploy_reads_exact_versions_of_its_own_environment_alone() -> None:
         tool_requirements(replace(data, python="3.13"), PINS)
 
 
-def test_of_two_records_the_later_wins() -> None:
-    later = Pins(git={URL: GitPin("main", COMMIT)})
-    assert PINS | later == replace(PINS, git=later.git)
-
-
 def test_a_git_address_is_mirrored_by_its_longest_prefix():
     git = {"https://github.com/": "ssh://mirror/", "https://github.com/a/": "git://10.0.0.1/"}
     sources = Sources(git=git)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import environment, pins_for, spark, wheel
+from a_spark import pins_for, spark, wheel
 from an_inventory import write_inventory
 from click.testing import CliRunner
 
@@ -16,7 +16,6 @@ from lockstep.core.errors import LockstepError, ResolveError
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
 from lockstep.lock.lockdiff import LockChange, changes
-from lockstep.lock.packages import engine_sets
 from lockstep.lock.pins import GitPin, Pins, PrecompiledPin
 from lockstep.lock.resolve import EarlierLock, relock
 
@@ -103,8 +102,7 @@ def test_what_has_not_moved_keeps_its_date_and_what_nobody_wants_leaves(resolver
 
 
 def test_every_kind_of_change_is_one_line() -> None:
-    (engine, _) = engine_sets(PLAN.settings)
-    old = environment(engine)
+    old = OLD.python["engine"]
     [first, *other_packages] = old.packages
     changed_package = replace(first, sha256=64 * "0")
     new = replace(old, packages=(changed_package, *other_packages[1:], wheel("brand-new", "3.0")))
