@@ -39,8 +39,8 @@ def test_what_the_inventory_says_of_the_engine_changes_it(data: dict[str, object
 
 def test_another_file_of_a_package_or_of_what_builds_it_changes_it():
     for name in ("engine", "engine-build"):
-        [first, *others] = PINS.python[name].packages
-        packages = (replace(first, sha256=64 * "0"), *others)
+        [first, *other_packages] = PINS.python[name].packages
+        packages = (replace(first, sha256=64 * "0"), *other_packages)
         python = {**PINS.python, name: replace(PINS.python[name], packages=packages)}
         assert engine_id(PLAN.settings, replace(PINS, python=python)) != identity()
 

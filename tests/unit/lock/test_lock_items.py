@@ -130,9 +130,9 @@ def test_a_released_vllm_is_one_of_the_packages() -> None:
 
 
 def test_a_day_that_is_named_counts_for_a_release_too_and_none_for_a_fork():
-    dated = engine_sets(host(engine=VenvEngine(release="vllm", exclude_newer="2026-04-01"))[0])
-    undated = engine_sets(host(engine=VenvEngine(exclude_newer=None))[0])
-    assert (dated[0].exclude_newer, undated[0].exclude_newer) == ("2026-04-01", None)
+    release = engine_sets(host(engine=VenvEngine(release="vllm", exclude_newer="2026-04-01"))[0])
+    fork = engine_sets(host(engine=VenvEngine(exclude_newer=None))[0])
+    assert (release[0].exclude_newer, fork[0].exclude_newer) == ("2026-04-01", None)
 
 
 def test_transformers_is_of_the_index_or_one_commit_with_a_release_too() -> None:

@@ -196,8 +196,8 @@ def test_what_is_asked_for_differently_is_missing(wanted_item: Any) -> None:
 
 
 def test_what_follows_from_a_commit_is_missing_once_that_has_moved():
-    moved = replace(PINS, git={URL: GitPin("main", COMMIT)})
-    assert missing([GIT, TREE, COMPILED], moved) == [TREE, COMPILED]
+    pins = replace(PINS, git={URL: GitPin("main", COMMIT)})
+    assert missing([GIT, TREE, COMPILED], pins) == [TREE, COMPILED]
 
 
 def test_the_deploy_reads_exact_versions_of_its_own_environment_alone() -> None:

@@ -103,8 +103,8 @@ def test_each_of_two_clones_is_named_with_the_other_and_what_to_type():
 )
 def test_a_clone_of_one_of_both_is_told_to_make_that_anew(second: Any, remedy: str):
     [clone, _] = preflight.clones({"a": identity_facts("1", "K"), "b": second})
-    both = ("ssh-keygen -A", "machine-id-setup")
-    assert [command for command in both if command in clone.remedy] == [remedy]
+    commands = ("ssh-keygen -A", "machine-id-setup")
+    assert [command for command in commands if command in clone.remedy] == [remedy]
 
 
 def test_a_host_that_was_deployed_as_another_one_of_the_inventory_is_named() -> None:

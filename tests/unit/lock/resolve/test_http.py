@@ -41,13 +41,13 @@ def test_a_login_is_sent_to_its_server_and_not_along_a_redirect() -> None:
             answer = http.ask(f"{server.url}/away", proxy=DIRECT, token="secret")
             assert answer.body == b"elsewhere"
             assert server.requests[-1].headers["Authorization"] == "Bearer secret"
-            assert all("Authorization" not in seen.headers for seen in other_server.requests)
+            assert all("Authorization" not in ask.headers for ask in other_server.requests)
             assert "heim" not in failure(f"{private}/refused")
 
 
 def test_a_password_with_a_sign_that_should_be_quoted_is_taken_out_whole() -> None:
-    shown = http.without_credentials("of http://anna:ge@heim@host/a?b=c@d")
-    assert shown == "of http://host/a?b=c@d"
+    text = http.without_credentials("of http://anna:ge@heim@host/a?b=c@d")
+    assert text == "of http://host/a?b=c@d"
 
 
 def test_a_server_that_fails_is_asked_again_once():

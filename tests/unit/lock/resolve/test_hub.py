@@ -172,8 +172,8 @@ def test_a_configuration_is_asked_once_whether_the_model_is_a_mixture_of_experts
     # A lock that was written before is asked again, once; and never without a configuration.
     older = replace(pin, experts=None)
     bare = replace(older, files=FILES[1:])
-    known = [has(Pins(checkpoints={"org/name": each}), item) for each in (pin, older, bare)]
-    assert known == [True, False, True]
+    answers = [has(Pins(checkpoints={"org/name": entry}), item) for entry in (pin, older, bare)]
+    assert answers == [True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -29,18 +29,18 @@ DIGEST = "sha256:" + 64 * "d"
 class Resolver:
     """Stands in for the sources: what it was asked for, and the lock that it gives."""
 
-    kept, new = Pins(), OLD
+    kept_pins, new = Pins(), OLD
     earlier_locks: Mapping[str, EarlierLock]
     known_hashes: Mapping[str, PrecompiledPin]
 
-    def resolve(self, items: Any, kept: Pins, *, earlier_locks: Any, known_hashes: Any, **_: Any):
-        self.kept, self.earlier_locks, self.known_hashes = kept, earlier_locks, known_hashes
+    def resolve(self, items: Any, pins: Pins, *, earlier_locks: Any, known_hashes: Any, **_: Any):
+        self.kept_pins, self.earlier_locks, self.known_hashes = pins, earlier_locks, known_hashes
         return self.new
 
     def asked_again(self, *names: str) -> set[tuple[str, str]]:
         """Section and key of what is not kept while these move."""
         relock.relock([PLAN], OLD, only=names, report=print)
-        return {*OLD.entries} - {*self.kept.entries}
+        return {*OLD.entries} - {*self.kept_pins.entries}
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(resolver: Resolver):
     with pytest.raises(LockstepError, match="nothing that is locked is called 'flashinfre'") as no:
         resolver.asked_again("flashinfre")
     assert "Did you mean 'flashinfer'?" in str(no.value)
-    assert resolver.kept == Pins()
+    assert resolver.kept_pins == Pins()
 
 
 def test_what_has_not_moved_keeps_its_date_and_what_nobody_wants_leaves(resolver: Resolver):
