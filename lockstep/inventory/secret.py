@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory import values
@@ -36,6 +36,7 @@ class SecretSource:
             the folder in which the command was started.
     """
 
+    is_secret: ClassVar[bool] = True
     command: tuple[values.Printable, ...] = ()
     file: values.Printable | None = None
 

@@ -265,7 +265,10 @@ def _build(cls: type[T], values: Any, at: KeyPlace, implied_fields: Mapping[str,
     if not isinstance(values, Mapping):
         is_switch = values is True and "enabled" in hints(cls)
         remedy = 'Write {"enabled": True}.' if is_switch else ""
-        raise at.fault("must be a mapping", _short_repr(values), remedy=remedy)
+        # A secret may be written itself instead of its place.
+        is_secret = getattr(cls, "is_secret", False)
+        found = "a value that is not shown" if is_secret else _short_repr(values)
+        raise at.fault("must be a mapping", found, remedy=remedy)
     at = at._replace(yaml=hasattr(values, "lines"))
     known_fields = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     allowed_names = [name for name in known_fields if name not in implied_fields]

@@ -1,11 +1,9 @@
 """`extra_files`: an owner's own files on a host, written, compared and removed like Lockstep's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from a_spark import pins_for, spark
+from a_spark import pins_for
 from an_inventory import ANNA, write_inventory
 
 from lockstep.host.desired_state import DesiredState
@@ -32,14 +30,10 @@ def test_a_timer_is_checked_written_recorded_and_started_at_boot(tmp_path: Path)
     assert "report.timer" in desired_state.watch_units
     # The record is the proof that it is ours, for `diff`, a rollback and `remove`.
     assert TIMER in [file["path"] for file in desired_state.generation_document["files"]]
-    assert TIMER not in DesiredState(spark(), pins_for(spark())).paths
-    assert "report.timer" not in desired_state.model_units
 
 
 @pytest.mark.parametrize("install", ["", "[Install]\nWantedBy=multi-user.target\n"])
-def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(
-    tmp_path: Path, install: str
-) -> None:
+def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(tmp_path, install: str):
     (tmp_path / "mine").write_text(f"[Service]\nExecStart=/bin/sleep infinity\n{install}")
     # A program stays executable.
     (tmp_path / "report").write_text("#!/bin/sh\n")
@@ -51,21 +45,10 @@ def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(
     assert sorted(modes) == [("0644", "unit"), ("0755", None)]
 
 
-@pytest.mark.parametrize(
-    ("path", "source", "summary"),
-    [
-        (TIMER, "files/none.timer", f"extra_files: {TIMER} cannot be written"),
-        (TIMER, "picture", f"extra_files: {TIMER} cannot be written"),
-        ("/etc/lockstep/mine.json", "files/report.timer", "folder of Lockstep's own"),
-        ("etc/mine", "files/report.timer", "no file's full path"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_anything_is_touched(
-    path: str, source: str, summary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("source", ["files/none.timer", "picture"])
+def test_what_cannot_be_written_is_refused_before_anything_is_touched(source, tmp_path, capsys):
     (tmp_path / "picture").write_bytes(b"\x89PNG")
     with pytest.raises(SystemExit):
-        plan(tmp_path, {path: source})
+        plan(tmp_path, {TIMER: source})
     message = " ".join(capsys.readouterr().err.split())
-    assert message.startswith("sparks.py:2: ")
-    assert summary in message
+    assert message.startswith(f"sparks.py:2: extra_files: {TIMER} cannot be written")

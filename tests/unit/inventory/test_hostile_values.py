@@ -3,8 +3,6 @@
 `plan` and the deploy accepted most of them until 2026-11-22.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +41,16 @@ def setting(key: str, value: object) -> dict[str, object]:
 
 _TREE = "transformers @ git+"
 FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
-FOREIGN = ("CC-BY-4.0", "LicenseRef-NVIDIA-Nemotron-Model-License")
+SECRET, LOGIN = "me:s3cret@example.org:8443/v.git", {"docker.io": "me:s3cret@mirror:5000"}
+Q = {"q": {**QWEN, "fallback": FORK}}
+M = {"recipe": FORK, "unit": "vllm-qwen36-fallback", "port": 9000}
+PEER = {"enabled": True, "to": ("peer",), "port": 8090}
+NO_SERVERS = ("https://mirror.lan:8443/", "mirror.lan", "https://anna@mirror.lan")
+HALF = {"certificate": "/etc/ssl/a.pem", "key": {"file": "~/key"}}
 TWO_VLLMS = {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}
 PAST_THE_LOCK = {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}
 #: Values that are slips: the beginning of what is said, and hosts' data that hold one.
 WRONG: list[tuple[str, dict[str, object]]] = [
-    ("operators must be a list; found 'me'. Write ('me',)", {"operators": "me"}),
     ("models must be a mapping; found []", {"models": []}),
     ("models is empty", {"models": {}}),
     ("models.q.recipe is missing", {"models": {"q": {"unit": "q"}}}),
@@ -56,20 +58,33 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("models.qwen.fallback names an unknown recipe; found 'c'", model(fallback="c")),
     ("models.qwen.image has a digest that is not a digest", model(image="a/b@sha256:abc")),
     ("models.qwen.image is given, but its recipe runs in", model(recipe=FORK, image="a/b:1")),
+    ("models.qwen.sense has no record of answers any more", model(sense="record")),
     ("models.qwen.scripts[0] needs a full path", model(scripts=("q.sh",))),
     ("boot names model qwen, whose recipe ", {"boot": "qwen"}),
     ("webui.unit is also the unit of a model", model(unit="open-webui")),
-    ("models.qwen.port: port 8080 is used twice", model(port=8080)),
-    ("webui.port must be a whole number; found '8080'", {"webui": {"port": "8080"}}),
+    ("models.m.unit is used twice; found 'vllm-qwen36-fallback', also", {"models": {**Q, "m": M}}),
+    ("models.q-fallback has the name of the fallback", {"models": {**Q, "q-fallback": M}}),
+    ("models.qwen.fallback is the recipe itself", model(fallback=QWEN["recipe"])),
+    ("models.qwen.fallback_overrides has no effect", model(fallback_overrides={"seed": 1})),
+    ("gateway.tls has one half on the host", {"gateway": {"bind": "0.0.0.0", "tls": HALF}}),
+    ("logins names a server that no address", {"logins": {"https://mirror.lan": {"file": "/x"}}}),
+    ("proxy.http is not an address; found 'h:1'", {"proxy": {"http": "me:s3cret@h:1"}}),
+    ("sources.registries['docker.io'] is not", {"sources": {"registries": LOGIN}}),
+    ("engine.git holds a login, which would stand", {"engine": {"git": f"https://{SECRET}"}}),
+    (
+        "engine.transformers holds a login",
+        {"engine": {"transformers": f"{_TREE}https://{SECRET}@a"}},
+    ),
+    ("backup.to has no effect without backup.enabled", {"backup": {"to": ("/a", "/b")}}),
+    ("backup.port: port 8090 is used twice", {"backup": PEER}),
     ("proxy.http spans lines", {"proxy": {"http": "http://a\nb"}}),
     ("python is not a version of the interpreter", {"python": "3.12.4"}),
     ("waive[1] names a finding that no deploy", {"waive": ("dgx-os", "architecture")}),
     ("waive[1] is the code of no finding; found 'clok'", {"waive": ("dgx-os", "clok")}),
-    ("accept_licences[1] is no licence that SPDX or a recipe", {"accept_licences": FOREIGN}),
+    ("accept_licences[0] is no licence that", {"accept_licences": ("LicenseRef-of-nobody",)}),
     ("adopt[1] names nothing that can be taken over", {"adopt": ("/etc/x", "vllm")}),
     ("engine.git and engine.release name two vLLMs", {"engine": TWO_VLLMS}),
     ("engine.git is not an address", {"engine": {"git": "https://[fd00::1/v.git"}}),
-    ("engine.exclude_newer is not a day", {"engine": {"exclude_newer": "march"}}),
     ("engine.precompiled_commit is not a whole", {"engine": {"precompiled_commit": "abc123"}}),
     ("engine.precompiled_variant is not the name", {"engine": {"precompiled_variant": "../a"}}),
     ("engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is", {"engine": PAST_THE_LOCK}),
@@ -77,14 +92,10 @@ WRONG: list[tuple[str, dict[str, object]]] = [
 ]
 #: Key of a model, as a message has it → hostile values; a list's are each alone in their list.
 OF_A_MODEL: dict[str, tuple[object, ...]] = {
-    "unit": (
-        *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus", "a" * 65),
-        *("../ssh", "ssh.service", "a b", "-a", "nginx", "systemd-logind", *NEEDED),
-    ),
+    "unit": ("lockstep-firewall", "systemd-logind", "a" * 65, "../ssh", "-a", *NEEDED),
     "launcher": (
-        *("/etc/passwd", "/usr/bin/docker", "/data/scripts/../../etc/passwd", "/data/scripts"),
-        *("/data/scripts/llm", "/data/scripts//llm/a.sh", "/data/scripts/a b", "/data/x.sh"),
-        *("/data/scripts/$(reboot)", "/data/scripts/%i", "a.sh"),
+        *("/data/x.sh", "/data/scripts/../../etc/passwd", "/data/scripts", "/data/scripts/llm"),
+        *("/data/scripts//llm/a.sh", "/data/scripts/$(reboot)", "/data/scripts/%i", "a.sh"),
     ),
     "scripts[0]": ("/etc/sudoers",),
     "bind": ("0.0.0.0; reboot", "--api-key", "224.0.0.1"),
@@ -98,42 +109,28 @@ OF_A_MODEL: dict[str, tuple[object, ...]] = {
 OF_A_HOST: dict[str, dict[str, tuple[object, ...]]] = {
     "paths": {
         "engines": (*("/", "/opt", "/usr", "/etc", "/var/lib/docker", "/data/models/huggingface"),),
-        "models": (
-            *("/home", "/home/spark", "/root/x", "/data/../etc", "/opt/lockstep/engines/models"),
-            *("/data/%h", "/data/a b", "/data/x/", "/data/$HOME"),
-        ),
-        "scripts": (
-            *("/etc", "/usr/local/bin", "/tmp/x", "data", "/a//b"),
-            *("/opt/lockstep/engines/scripts", "/data/models/huggingface/scripts"),
-        ),
+        "models": ("/home/spark", "/data/../etc", "/opt/lockstep/engines/models", "/data/$HOME"),
+        "scripts": ("/tmp/x", "data", "/a//b", "/data/x/", "/data/models/huggingface/scripts"),
     },
     "": {
         "operators[0]": ("-G docker", "a,b", "a@", "@b", "a@-b", "a@b@c"),
         "docker_users[0]": ("ALL ALL=(ALL)",),
-        "packages[0]": (
-            *("jq; reboot", "-oAPT::Update::Pre-Invoke::=reboot", "openssh-server-", "/tmp/x.deb"),
-            *("jq=1.0", "jq/noble", "$(reboot)", "*"),
-        ),
+        "packages[0]": ("jq; reboot", "-oAPT::Update::Pre-Invoke::=x", "openssh-server-", "jq=1.0"),
         "sysctls": (
-            {"vm.swappiness; reboot": "1"},
-            {"-w": "1"},
-            {"net.ipv4.conf.*.forwarding": "1"},
-            {"kernel.core_pattern": "|/bin/sh -c reboot"},
-            {"kernel.modprobe": "/tmp/x"},
-            {"vm.swappiness": "$(reboot)"},
-            {"vm.min_free_kbytes": "120000000"},
+            *({"vm.swappiness; reboot": "1"}, {"-w": "1"}, {"vm.swappiness": "$(reboot)"}),
+            *({"kernel.core_pattern": "|/bin/sh -c reboot"}, {"vm.min_free_kbytes": "120000000"}),
         ),
         "copy_port": (22,),
+        "hub_token": ({}, {"command": ("",)}, {"command": ("op",), "file": "/token"}, "hf_s3cret"),
+        "logins": tuple({server: {"file": "/x"}} for server in NO_SERVERS),
+        "extra_files": ({"/etc/lockstep/mine.json": "x"}, {"etc/mine": "x"}),
         "lock": ("/etc/passwd", "../../x.lock.yaml", ".lock.yaml"),
         "login": ("ssh spark\x1b[2J",),
         "fabric_address": ("0.0.0.0", "127.0.0.1", "10.0.0.1/24"),
-        "adopt[0]": (
-            *("", "/", "*", "unit", "unit ", "unit a b", "service vllm", "/etc/../etc", "/a//b"),
-            "/a/",
-        ),
+        "adopt[0]": ("", "/", "*", "unit ", "unit a b", "service vllm", "/etc/../etc", "/a/"),
     },
     "webui": {
-        "unit": ("nftables", "lockstep", "lockstep-wedge", "../a", "a.service"),
+        "unit": ("nftables", "a.service"),
         "port": (22, 7077, 11000, True),
         "bind": ("example.org",),
         "volume": ("/etc", "a,volume-opt=device=/", "vllm-qwen36-cache"),
@@ -151,11 +148,14 @@ OF_A_HOST: dict[str, dict[str, tuple[object, ...]]] = {
         "ttl_s": (59, 72_001),
         "keepalive_s": (0,),
         "origins[0]": (
-            *("*", "null", "https://*", "https://*.example", "chat.example", "ftp://a.example"),
-            *("https://a.example/", "https://a.example/x", "https://A.example", "https://a:443"),
-            *("http://a:80", "https://u@a.example", "https://a.example\r\nx: y", "https://a:port"),
+            *("*", "null", "https://*.example", "https://a.example/", "https://A.example"),
+            *("https://a:443", "http://a:80", "https://u@a.example", "https://a\r\nx: y"),
         ),
         "peers[0]": ("-oProxyCommand=reboot",),
+    },
+    "backup": {
+        "to[0]": ("twin", "/a/../b", "sftp:-oProxyCommand=x@h:/a"),
+        **{"keep_daily": (0,), "hour": (24,), "password": ("open",)},
     },
     "firewall": {"ssh_ports": ((),), "peers[0]": ("0.0.0.0/0", "::/0")},
     "sources": {
@@ -170,19 +170,16 @@ OF_A_HOST: dict[str, dict[str, tuple[object, ...]]] = {
             "transformers; reboot",
             f"{_TREE}https://a/t.git@HEAD",
             f"{_TREE}ext::sh -c x@{40 * 'a'}",
+            f"other @ git+https://a/t.git@{40 * 'a'}",
         ),
         "exclude_newer": ("--pre",),
         "torch": ("torch @ https://example.org/t.whl",),
         "mistral_common": ("--pre",),
-        "flashinfer_version": ("; reboot",),
+        "flashinfer_version": ("; reboot", "0.6"),
         "build_environment": ({"A B": "1"}, {"A": "\x1b"}),
-        "disk_gib": (float("nan"),),
     },
     "expected": {
         "memory_gib": (float("nan"),),
-        "free_disk_gib": (-1e9,),
-        "clock_skew_s": (float("inf"),),
-        "architecture": ("sparc",),
         "dgx_os": ("seven",),
         "cuda_toolkit": ("",),
     },
@@ -204,10 +201,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ),
     *(
         ("service_user", {"service_user": name, "operators": ("spark",), "ssh_user": "admin"})
-        for name in (
-            *("root", "spark", "admin", "docker", "www-data", "prometheus", "sshd", "nobody"),
-            *("sudo", "systemd-network", "_apt", "lockstep-operators", "-r", "a b", "a:b", "a\t"),
-        )
+        for name in ("root", "spark", "admin", "_apt", "lockstep-operators", "-r", "a:b")
     ),
     *(
         (f"fabric.interfaces.{name}", {"fabric": {"interfaces": {name: address}}})
@@ -233,6 +227,7 @@ def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -
     with pytest.raises(InventoryError) as error:
         rehearse([spark(**data)])
     assert str(error.value).partition(": ")[2].startswith(key)
+    assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -253,22 +248,18 @@ def test_ssh_takes_an_address_as_it_is(name: str) -> None:
     "data",
     [
         model(launcher="/data/scripts/mine/qwen.sh", scripts=("/data/scripts/q",)),
-        model(image="10.0.0.5:5000/a/b-c_d:v0.1+x".replace("+", "_"), bind="::", port=30001),
-        {"paths": {"models": "/mnt/disk"}},
+        model(image="10.0.0.5:5000/a/b-c_d:v0.1_x", bind="::", port=30001),
         {"paths": {"models": "/data", "scripts": "/data/scripts"}},
         {"paths": {"models": "/models", "engines": "/home/spark/engines"}},
         {"service_user": "llm", "operators": ("John.Doe", "root")},
         {"sysctls": {"net.ipv4.ip_local_port_range": "32768 60999", "net/core/bpf": "1"}},
-        {"packages": ("g++", "libstdc++6", "python3.12-venv")},
+        {"packages": ("g++", "libstdc++6", "python3.12-venv"), "fabric_address": "fd00::1"},
         {"engine": {"branch": "feature/x_y-1.2", "git": "git@example.org:a/b.git"}},
         {"engine": {"torch": "torch==2.10.0+cu130", "flashinfer_version": ">=0.5,<0.6"}},
-        {"fabric_address": "fd00::1"},
-        {"fabric_address": "spark-1"},
-        {"adopt": ("/etc/systemd/system/vllm.service", "/data/models", "unit vllm.service")},
-        {"engine": {"git": "ssh://git@example.org/v.git", "upstream": "git@example.org:v.git"}},
+        {"adopt": ("/data/models", "unit vllm.service", "container open-webui")},
         {"sources": {"registries": {"docker.io": "[fd00::1]:5000", "ghcr.io": "a.example/hub"}}},
-        {"sources": {"git": {"https://github.com/": "https://me:secret@example.org/"}}},
-        {"adopt": ("container open-webui", "volume open-webui", "account lockstep")},
+        {"backup": {"enabled": True, "to": ("/mnt/backup", "sftp:anna@nas.local:/volume1/backup")}},
+        {"sources": {"git": {"https://github.com/": "https://me:s3cret@example.org/"}}},
     ],
 )
 def test_what_is_the_owners_own_is_accepted(data: dict[str, Any]) -> None:
@@ -286,11 +277,7 @@ RECIPE = "model: a/b\nruntime: vllm\ncontainer: ghcr.io/a/b:c\ndefaults: {port: 
         "lockstep: {ulimits: {nofile: -2}}",
         "lockstep: {draft: {model: ../../../etc}}",
         "lockstep: {borrow: [{model: '-x', files: [a]}]}",
-        "lockstep: {borrow: [{model: a/b, files: [/etc/passwd]}]}",
-        "env: {'A B': 1}",
         'env: {A: "a\\nb"}',
-        "model: ../../etc",
-        "container: '--privileged x'",
     ],
 )
 def test_a_recipe_cannot_reach_beyond_its_container(text: str, tmp_path: Path) -> None:

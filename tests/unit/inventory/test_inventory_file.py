@@ -1,130 +1,68 @@
 """Wrong input gives one clear error that names file, key, what was found and what is allowed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from an_inventory import copy_repository
-from forked_pyinfra import pyinfra
+from forked_pyinfra import PATH, pyinfra
 
 from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError
-from lockstep.files import templating
 from lockstep.inventory import inventory_file as inventory
-from lockstep.inventory.settings import Settings
 
 REPOSITORY = Path(__file__).parents[3]
-CATALOGUE = REPOSITORY / "catalogue/recipes"
-PYINFRA = Path(sys.executable).with_name("pyinfra")
-RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 SHIPPED = "mistral-small-4-119b-nvfp4-vllm-fork"
 DEPLOY = ("-y", "inventories/site.py", "deploy.py")
 END = "Nothing was contacted and nothing was changed.\n"
-
-NAMES = ", ".join(sorted({item.name for item in fields(Settings)} - {"name"}))
 
 
 #: Data of a host, or a file and the text to append to it.
 Damage = dict[str, Any] | tuple[str, str]
 
 
-def addition(file: str, text: str) -> Damage:
-    """Text appended to a file."""
-    return file, text
-
-
 MODEL = {"recipe": "a", "unit": "q"}
-WITH_FALLBACK = {**MODEL, "fallback": "b"}
-IN_LOCK = "holds a login, which would stand in the lock file; found"
-TRANSFORMERS = "transformers @ git+https://secret@example.org/t.git@abc"
-BROKEN_TEMPLATE = (
-    "templates/units/model.service.j2: a template value is missing; found 'memory_limit' is "
-    "undefined…",
-    ("templates/units/model.service.j2", "# {{ memory_limit }}\n"),
-)
 
 # The whole message ("…" at its end stands for the allowed values, or for the remedy) → the fault.
 # First each kind of wrong input that a user of pyinfra is promised a clear error for.
 PROMISED_FAULTS: dict[str, Damage] = {
-    f"group_data/all.py:{LAST_LINE + 1}: unknown key 'torch_version'; allowed: {NAMES}. "
-    "Remove it, or correct its name.": ("group_data/all.py", 'torch_version = "2.10"\n'),
-    "site.py:5: nothing reads 'models' at the top of an inventory; allowed: 'models' in a "
-    "host's mapping, {'models': …}, or for all hosts in group_data/site.py. A name that "
-    "hosts share is private: `_models`, and then `{'models': _models}` for each host.": addition(
-        "inventories/site.py", "models = {}\n"
+    f"group_data/all.py:{LAST_LINE + 1}: unknown key 'torch_version'; allowed: accept_licences,…": (
+        *("group_data/all.py", 'torch_version = "2.10"\n'),
     ),
-    "site.py:2: models.q.recipe names an unknown recipe; found 'qwen3.6'; "
-    f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.": {
+    "site.py:5: nothing reads 'models' at the top of an inventory; allowed: 'models' in a host…": (
+        *("inventories/site.py", "models = {}\n"),
+    ),
+    "site.py:2: models.q.recipe names an unknown recipe; found 'qwen3.6'; allowed: a, b,…": {
         "models": {"q": {"recipe": "qwen3.6", "unit": "q"}}
     },
     "REPOSITORY/few/a.yaml:7: the file is not valid YAML; found expected the node content, but "
     "found '<stream end>'. Correct that line.": ("few/a.yaml", "env: [\n"),
-    f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.": addition(
-        "group_data/all.py", "models = = {}\n"
+    f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.": (
+        *("group_data/all.py", "models = = {}\n"),
     ),
 }
 FAULTS: dict[str, Damage] = {
-    # It begins as one of ours and of pyinfra's.
-    "site.py:2: unknown key 'docker_user'. Did you mean 'docker_users'? Allowed: "
-    "docker_architecture, docker_identifier, docker_image, docker_platform, docker_users.": {
-        "docker_user": ("me",)
-    },
-    "group_data/site.py:2: `targets` is called `models` now. Rename the key.": addition(
-        "group_data/site.py", f"\ntargets = {{'q': {MODEL}}}\n"
+    "group_data/site.py:1: 'models' is imported, and pyinfra drops names that are…": (
+        *("group_data/site.py", "from group_data.all import models\nmodels = {**models}\n"),
     ),
-    "group_data/site.py:1: 'models' is imported, and pyinfra drops names that are. Import "
-    "it under another name: `import models as _models`.": addition(
-        "group_data/site.py", "from group_data.all import models\nmodels = {**models}\n"
+    # The last value counts, and its part has a line of its own.
+    "group_data/site.py:3: unknown key 'prot' in webui. Did you mean 'port'? Allowed:…": (
+        *("group_data/site.py", "webui = {}\nwebui = {\n    'prot': 1,\n}\n"),
     ),
     # The value that a person changed is named, and not the default that it meets.
     "site.py:2: webui.port: port 30001 is used twice; found also by models.qwen.port…": {
         "webui": {"port": 30001}
     },
-    "site.py:2: proxy.http is not an address; found 'proxy:3128'…": {
-        "proxy": {"http": "me:secret@proxy:3128"}
-    },
-    "site.py:2: models.m.unit is used twice; found 'q-fallback', also in models.q. "
-    "Give each model its own.": {
-        "models": {"q": WITH_FALLBACK, "m": {"recipe": "b", "unit": "q-fallback"}}
-    },
-    "site.py:2: models.q-fallback has the name of the fallback of models.q. "
-    "Give the model another name.": {
-        "models": {"q": WITH_FALLBACK, "q-fallback": {"recipe": "b", "unit": "m"}}
-    },
-    f"site.py:2: engine.git {IN_LOCK} https://…@example.org:8443/me/vllm.git…": {
-        "engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}
-    },
-    f"site.py:2: engine.transformers {IN_LOCK} https://…@example.org/t.git@abc…": {
-        "engine": {"transformers": TRANSFORMERS}
-    },
-    f"site.py:2: engine.upstream {IN_LOCK} ssh://…@example.org/v.git…": {
-        "engine": {"upstream": "ssh://git:secret@example.org/v.git"}
-    },
-    "site.py:2: sources.registries['docker.io'] is not a registry; found 'mirror:5000'…": {
-        "sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}
-    },
-    "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; found "
-    "{max_model_len}…": addition(
-        "few/a.yaml", "command: vllm serve {model} --max-model-len {max_model_len}\n"
-    ),
-    BROKEN_TEMPLATE[0]: BROKEN_TEMPLATE[1],
     "REPOSITORY/nowhere: the recipe folder does not exist.": {"recipe_folders": ("nowhere",)},
-    "REPOSITORY/group_data/site.py:1: the file fails when it is read; found NameError: name "
-    "'true' is not defined.": ("group_data/site.py", "webui = {'enabled': true}\n"),
-    "REPOSITORY/group_data/site.py: the file is not UTF-8 text.": addition(
-        "group_data/site.py", "# \udcff\n"
+    "REPOSITORY/group_data/site.py: the file is not UTF-8 text.": (
+        *("group_data/site.py", "# \udcff\n"),
     ),
 }
 
@@ -181,22 +119,13 @@ def damage(repository: Path, fault: Damage, port: int = 22) -> Path:
 
 
 @pytest.mark.parametrize(("message", "fault"), [*PROMISED_FAULTS.items(), *FAULTS.items()])
-def test_a_fault_is_named_with_file_key_and_what_is_allowed(
-    message: str,
-    fault: Damage,
-    repository: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(templating, "FOLDER", repository / "templates")
-    templating.environment.cache_clear()
+def test_a_fault_is_named_with_file_key_and_what_is_allowed(message, fault, repository, capsys):
     with pytest.raises(SystemExit) as error:
         inventory.load(damage(repository, fault))
     assert error.value.code == 2
     output = capsys.readouterr()
     assert is_told(message, output.err, repository), output.err
     assert output.out == ""
-    templating.environment.cache_clear()
 
 
 @pytest.fixture
@@ -222,38 +151,20 @@ def was_contacted(listener: socket.socket) -> bool:
     [
         *PROMISED_FAULTS.items(),
         ("site.py:5: not valid Python: '[' was never closed.", ("inventories/site.py", "a = [\n")),
+        (
+            "templates/units/model.service.j2: a template value is missing; found 'x' is…",
+            ("templates/units/model.service.j2", "# {{ x }}\n"),
+        ),
     ],
 )
-def test_pyinfra_ends_before_it_connects(
-    message: str, fault: Damage, repository: Path, listener: socket.socket
-) -> None:
+def test_pyinfra_ends_before_it_connects(message: str, fault: Damage, repository: Path, listener):
     damage(repository, fault, listener.getsockname()[1])
-    result = pyinfra(*DEPLOY, folder=repository)
+    # A program that is damaged is one of the copy.
+    programs = f"{repository}:{PATH}" if message.startswith("templates") else PATH
+    result = pyinfra(*DEPLOY, folder=repository, path=programs)
     output = result.stdout + result.stderr
     assert is_told(message, output, repository), output
     assert "Traceback" not in output and "internal exception" not in output
-    assert result.returncode == 2
-    assert not was_contacted(listener)
-
-
-@pytest.mark.slow
-def test_pyinfra_itself_ends_before_it_connects(repository: Path, listener: socket.socket) -> None:
-    """In a process of its own, in a copy whose programs are damaged too."""
-    message, fault = BROKEN_TEMPLATE
-    damage(repository, fault, listener.getsockname()[1])
-    result = subprocess.run(
-        [PYINFRA, *DEPLOY],
-        cwd=repository,
-        # The copy goes before the installed packages.
-        env={**os.environ, "PYTHONPATH": str(repository)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert is_told(message, result.stderr, repository), result.stderr
-    assert "Traceback" not in result.stdout + result.stderr
     assert result.returncode == 2
     assert not was_contacted(listener)
 
@@ -276,33 +187,27 @@ operatrs = ("me",)
 models = None
 _model = {{"recipe": "{SHIPPED}", "unit": "q"}}
 _near = "{SHIPPED}"[:-1]
-site = checked(
-    __file__,
-    [
-        (
-            "127.0.0.1",
-            {{
-                "ssh_port": 22,
-                "operatrs": ("me",),
-                "firewall": {{"open": "tcp/80", "ssh_ports": (0,)}},
-                "gateway": {{"bind": "0.0.0.0", "peers": ("127.0.0.3",)}},
-                "sources": {{"hub": "huggingface.co"}},
-                "boot": "nightly",
-                "accept_licences": ("apache-2.0",),
-                "differs": ("apt packge htop",),
-                "backup": {{"enabled": True, "to": ("peer",), "to": ("peer",)}},
-                "models": {{
-                    "q": _model,
-                    "r": {{**_model, "recipe": _near}},
-                    "s": {{**_model, "unit": "s", "port": 8009, "sense": "answrs"}},
-                    "t": {{**_model, "unit": "t", "cluster": "pair", "aliases": ("q",)}},
-                }},
-            }},
-        ),
-        ("127.0.0.2", {{"lock": "other.lock.yaml", "waive": ("clok",)}}),
-        ("127.0.0.2", {{"lock": "other.lock.yaml"}}),
-    ],
-)
+site = checked(__file__, [
+    ("127.0.0.1", {{
+        "ssh_port": 22,
+        "operatrs": ("me",),
+        "firewall": {{"open": "tcp/80", "ssh_ports": (0,)}},
+        "gateway": {{"bind": "0.0.0.0", "peers": ("127.0.0.3",)}},
+        "sources": {{"hub": "huggingface.co"}},
+        "boot": "nightly",
+        "accept_licences": ("apache-2.0",),
+        "differs": ("apt packge htop",),
+        "backup": {{"enabled": True, "to": ("peer",), "to": ("peer",)}},
+        "models": {{
+            "q": _model,
+            "r": {{**_model, "recipe": _near}},
+            "s": {{**_model, "unit": "s", "port": 8009, "sense": "answrs"}},
+            "t": {{**_model, "unit": "t", "cluster": "pair", "aliases": ("q",)}},
+        }},
+    }}),
+    ("127.0.0.2", {{"lock": "other.lock.yaml", "waive": ("clok",)}}),
+    ("127.0.0.2", {{"lock": "other.lock.yaml"}}),
+])
 """
 
 # In the order of the file: of each line the beginning of what is said.
@@ -310,24 +215,24 @@ SAID = """\
 site.py: pyinfra would take 'operatrs' for a group of hosts
 site.py: the hosts of one inventory have one lock
 site.py:3: nothing reads 'models' at the top of an inventory
-site.py:13: unknown key 'operatrs'. Did you mean 'operators'? Allowed: accept_licences,
-site.py:14: firewall.open must be a list; found 'tcp/80'. Write ('tcp/80',): the comma makes it
-site.py:14: firewall.ssh_ports[0] is not a port; found 0
-site.py:15: gateway.bind is open to other machines without TLS
-site.py:15: gateway.peers of 127.0.0.1 names hosts that the inventory does not have
-site.py:16: sources.hub is not an address; found 'huggingface.co'
-site.py:17: boot names no model; found 'nightly'
-site.py:18: accept_licences[0] is no licence that SPDX or a recipe names; found 'apache-2.0'. Did
-site.py:19: differs names no kind of fact; found 'apt packge htop'. Did you mean 'apt package'?
-site.py:20: key 'to' stands twice in one mapping
-site.py:20: backup.to of 127.0.0.1 is "peer", and fabric_address is no IP
-site.py:23: models.r.unit is used twice; found 'q', also in models.q
-site.py:23: models.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
-site.py:24: models.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
-site.py:25: models.t.cluster names an unknown cluster; found 'pair'
-site.py:25: models.t.port: port 8000 is used twice; found also by models.q.port
-site.py:25: models.t.aliases[0] is the name of something else; found 'q': models.q
-site.py:30: a host is listed twice; found 127.0.0.2
+site.py:9: unknown key 'operatrs'. Did you mean 'operators'? Allowed: accept_licences,
+site.py:10: firewall.open must be a list; found 'tcp/80'. Write ('tcp/80',): the comma makes it
+site.py:10: firewall.ssh_ports[0] is not a port; found 0
+site.py:11: gateway.bind is open to other machines without TLS
+site.py:11: gateway.peers of 127.0.0.1 names hosts that the inventory does not have
+site.py:12: sources.hub is not an address; found 'huggingface.co'
+site.py:13: boot names no model; found 'nightly'
+site.py:14: accept_licences[0] is no licence that SPDX or a recipe names; found 'apache-2.0'. Did
+site.py:15: differs names no kind of fact; found 'apt packge htop'. Did you mean 'apt package'?
+site.py:16: key 'to' stands twice in one mapping
+site.py:16: backup.to of 127.0.0.1 is "peer", and fabric_address is no IP
+site.py:19: models.r.unit is used twice; found 'q', also in models.q
+site.py:19: models.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
+site.py:20: models.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
+site.py:21: models.t.cluster names an unknown cluster; found 'pair'
+site.py:21: models.t.port: port 8000 is used twice; found also by models.q.port
+site.py:21: models.t.aliases[0] is the name of something else; found 'q': models.q
+site.py:25: a host is listed twice; found 127.0.0.2
 """.replace("NEAR", SHIPPED[:-1]).replace("SHIPPED", SHIPPED)
 
 
@@ -338,9 +243,7 @@ def mistakes(output: str) -> list[str]:
     return [text[:length] for text, length in zip(texts, lengths, strict=True)]
 
 
-def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(repository: Path, capsys):
     path = repository / "inventories/site.py"
     path.write_text(MANY)
     with pytest.raises(SystemExit) as error:
@@ -351,16 +254,9 @@ def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
     assert output.endswith(f"\n21 mistakes.\n{END}")
 
 
-def test_a_file_that_ends_the_program_ends_no_command_as_if_all_was_well(tmp_path: Path) -> None:
-    path = tmp_path / "inventory.py"
-    path.write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(InventoryError, match="fails when it is read; found SystemExit: 0"):
-        inventory.load(path)
-
-
 def test_an_inventory_that_raises_is_named_with_the_line_and_one_that_prints_is_heard(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     path = tmp_path / "inventory.py"
     path.write_text("print('one')\ninventory = ['10.0.0.1']\n")
     assert inventory.load(path)
@@ -370,6 +266,10 @@ def test_an_inventory_that_raises_is_named_with_the_line_and_one_that_prints_is_
     with pytest.raises(InventoryError) as no:
         inventory.load(path)
     assert no.value.where == f"{path}:2"
+    # An end with 0 would end a command as if all was well.
+    path.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(InventoryError, match="fails when it is read; found SystemExit: 0"):
+        inventory.load(path)
 
 
 def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:

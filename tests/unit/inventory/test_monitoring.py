@@ -1,15 +1,16 @@
-"""Keys of monitoring, and the ring of recorders."""
+"""Keys of monitoring, the ring of recorders, and receivers of alerts."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from typing import Any
 
 import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
+from lockstep.host.uploaded_secrets import uploaded_secrets_of
 from lockstep.inventory.cluster_join import join_clusters
-from lockstep.inventory.pairing import LinkedPeer
+from lockstep.inventory.host import HostPlan
+from lockstep.monitoring.alertmanager import alertmanager_text
 
 
 def host(number: int, address: str | None = "", **monitoring: Any) -> Any:
@@ -32,11 +33,6 @@ def ring(*hosts: Any) -> dict[str, tuple[str | None, list[str]]]:
 
 
 def test_hosts_record_each_other_in_a_ring() -> None:
-    first, second = join_clusters([host(1), host(2, exporter_port=9200)], "site")
-    assert first.ring.recorder == LinkedPeer("spark-2", "10.77.0.2", 9200, 6666)
-    assert first.ring.recorded_hosts == (LinkedPeer("spark-2", "10.77.0.2", 9200, 6666),)
-    assert second.ring.recorder == LinkedPeer("spark-1", "10.77.0.1", 9100, 6666)
-    assert first.ring.readers == ()
     assert ring(host(1), host(2), host(3)) == {
         "spark-1": ("spark-2", ["spark-3"]),
         "spark-2": ("spark-3", ["spark-1"]),
@@ -74,9 +70,7 @@ def test_what_the_console_gets_is_raised_where_a_kernel_sends_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "other_host",
-    [host(2, enabled=False), host(2, None), host(2, "spark-2.fabric")],
-    ids=["not monitored", "no address", "a name for an address"],
+    "other_host", [host(2, enabled=False), host(2, "spark-2.fabric")], ids=["off", "a name"]
 )
 def test_one_that_nobody_can_reach_has_no_part(other_host: Any) -> None:
     assert ring(host(1), other_host) == {"spark-1": (None, []), "spark-2": (None, [])}
@@ -91,33 +85,11 @@ def test_prometheus_on_the_fast_link_is_for_the_other_monitored_hosts() -> None:
         host(1, None, bind="fabric")
 
 
-@pytest.mark.parametrize(
-    ("data", "ports"),
-    [
-        ({}, ["exporter_port", "prometheus_port", "alertmanager_port"]),
-        ({"alertmanager": False}, ["exporter_port", "prometheus_port"]),
-        ({"prometheus": False}, ["exporter_port"]),
-        # Ports of what does not run are free.
-        ({"enabled": False, "exporter_port": 8090}, []),
-    ],
-)
-def test_what_runs_follows_from_what_is_on(data: dict[str, Any], ports: list[str]) -> None:
-    assert list(host(1, **data).settings.monitoring.ports) == ports
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"prometheus_port": 9100}, "monitoring.prometheus_port: port 9100 is used twice"),
-        ({"alertmanager_port": 80}, "monitoring.alertmanager_port is not a port"),
-        ({"bind": "0.0.0.0"}, "monitoring.bind"),
-        ({"retention_gib": 0}, "monitoring.retention_gib is no size"),
-        ({"exporter": True}, "unknown key 'exporter' in monitoring"),
-    ],
-)
-def test_wrong_values_are_refused(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(InventoryError, match=message):
-        host(1, **data)
+def test_two_parts_have_no_port_in_common_and_ports_of_what_does_not_run_are_free():
+    with pytest.raises(InventoryError, match=r"prometheus_port: port 9100 is used twice"):
+        host(1, prometheus_port=9100)
+    assert host(1, prometheus_port=9100, prometheus=False)
+    assert host(1, exporter_port=8090, enabled=False)
 
 
 def test_the_page_asks_prometheus_where_it_listens() -> None:
@@ -127,3 +99,56 @@ def test_the_page_asks_prometheus_where_it_listens() -> None:
     assert url() is url(enabled=True, prometheus=False) is None
     assert url(enabled=True) == "http://127.0.0.1:9090"
     assert url(enabled=True, bind="fabric", prometheus_port=9191) == "http://[fd00::1]:9191"
+
+
+MAIL = {"email": "a@example.org", "smarthost": "mail.example.org:587", "sender": "s@example.org"}
+
+
+def alerting(*tell: object, **more: bool) -> HostPlan:
+    return spark(monitoring={"enabled": True, "tell": tell, **more})
+
+
+@pytest.mark.parametrize(
+    ("receiver", "message"),
+    [
+        ({}, "must name one way; found none of them"),
+        ({"ntfy": "https://u:pw@ntfy.sh/t"}, "without a login"),
+        ({"ntfy": "https://ntfy.sh/"}, "is not the address of a topic"),
+        ({"webhook": "ftp://h/x"}, "is not an address to send to"),
+        ({"webhook": "http://h", "smarthost": "m:25"}, "webhook does not have; found smarthost"),
+        ({**MAIL, "token": {"file": "x"}}, "email does not have; found token"),
+        ({"email": "a@example.org"}, "names no mail server"),
+        ({**MAIL, "user": "u"}, "has half a login"),
+        ({**MAIL, "smarthost": "mail"}, "is not a mail server with its port"),
+    ],
+)
+def test_a_receiver_that_cannot_work_is_refused(receiver: dict[str, object], message: str) -> None:
+    with pytest.raises(InventoryError) as error:
+        alerting(receiver)
+    assert message in str(error.value) and "monitoring.tell[0]" in str(error.value)
+    assert "pw" not in str(error.value)
+
+
+TOKEN = {"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}}
+
+
+def test_a_mail_server_must_speak_tls_unless_the_owner_says_no() -> None:
+    for more, line in (({}, "require_tls: true"), ({"starttls": False}, "require_tls: false")):
+        assert line in alertmanager_text(alerting({**MAIL, **more}).settings)
+
+
+def test_secrets_come_from_the_operator_s_machine_for_root_alone(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("p4ss\n")
+    plan = alerting(TOKEN, {**MAIL, "user": "u", "password": {"file": str(path)}})
+    token, password = uploaded_secrets_of(plan)
+    assert (token.key, password.key) == ("monitoring.tell[0].token", "monitoring.tell[1].password")
+    assert token.path == "/etc/lockstep/secrets/alerts-1-ntfy"
+    assert {(secret.mode, secret.group) for secret in (token, password)} == {("0600", "root")}
+    # Alertmanager 0.25 would send the end of the line, too.
+    assert password.secret_file().text == "p4ss"
+
+
+def test_where_nothing_tells_no_secret_is_asked_for() -> None:
+    for more in ({"enabled": False}, {"alertmanager": False}):
+        assert not list(uploaded_secrets_of(alerting(TOKEN, **more)))

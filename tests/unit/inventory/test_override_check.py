@@ -1,16 +1,12 @@
 """Every override reaches all who read what it is about, or is refused with what to do instead."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.core.findings import Finding
 from lockstep.fit import catalogue
 from lockstep.fit.recipe_checks import check
 from lockstep.inventory.bound_models import BoundModel, bind
@@ -22,7 +18,6 @@ from lockstep.recipes.sizing import serving
 from lockstep.units.model_variants import variants
 
 VLLM = """
-recipe_version: "2"
 model: org/model
 model_revision: aaaaaaa
 runtime: vllm
@@ -36,22 +31,15 @@ lockstep:
   moe: true
   draft: {model: org/draft}
 """
-SGLANG = """
-recipe_version: "2"
-model: org/model
-runtime: sglang
+OTHER = """
+model: org/model{quant}
+runtime: {runtime}
 container: ghcr.io/a/b:main
-defaults: {port: 8000}
-lockstep: {moe: true}
+defaults: {{port: 8000}}
+lockstep: {{moe: true}}
 """
-LLAMACPP = """
-recipe_version: "2"
-model: org/model:Q4
-runtime: llama-cpp
-container: ghcr.io/a/b:main
-defaults: {port: 8000}
-lockstep: {moe: true}
-"""
+SGLANG = OTHER.format(quant="", runtime="sglang")
+LLAMACPP = OTHER.format(quant=":Q4", runtime="llama-cpp")
 CATALOGUE = catalogue.load()
 OTHER_DRAFT = {"method": "dflash", "model": "org/other"}
 PINS = Pins(
@@ -92,25 +80,14 @@ SAID = " is said by the recipe alone"
         (VLLM, "env command executor_config lockstep moe licence draft runtime", SAID),
     ],
 )
-def test_what_is_fetched_or_no_flag_is_the_recipes_own_word(
-    text: str, keys: str, summary: str
-) -> None:
+def test_what_is_fetched_or_no_flag_is_the_recipes_own_word(text: str, keys: str, summary: str):
     for key in keys.split():
         message, remedy = refusal(text, key)
         assert message == summary
         assert "copy main.yaml" in remedy and "models.qwen.recipe" in remedy
 
 
-@pytest.mark.parametrize(
-    ("key", "own"),
-    [
-        ("host", "bind"),
-        ("port", "port"),
-        ("container", "image"),
-        ("fallback", "fallback"),
-        ("start_timeout_s", "start_timeout_s"),
-    ],
-)
+@pytest.mark.parametrize(("key", "own"), [("host", "bind"), ("container", "image")])
 def test_what_the_model_says_has_one_place(key: str, own: str) -> None:
     assert refusal(VLLM, key)[1] == f"Set models.qwen.{own}."
 
@@ -129,21 +106,6 @@ def test_a_fallback_is_held_to_the_same() -> None:
     assert with_fallback(overrides={"enable_expert_parallel": True})
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"fallback": "qwen"}, r"models\.q\.fallback is the recipe itself.*; found 'qwen'\. Name"),
-        ({"fallback": "qwen", "fallback_overrides": {"seed": 1}}, "fallback is the recipe itself"),
-        ({"fallback_overrides": {"seed": 1}}, r"models\.q\.fallback_overrides .*; found 'seed'\."),
-    ],
-)
-def test_a_fallback_that_could_change_nothing_is_refused(
-    data: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InventoryError, match=message):
-        spark(models={"q": {"recipe": "qwen", "unit": "vllm", **data}})
-
-
 def with_fallback(**data: Any) -> tuple[BoundModel, ...]:
     model = ModelData(recipe="main", unit="engine", fallback="spare", **data)
     recipes = {"main": parse(VLLM, Path("main.yaml")), "spare": parse(SGLANG, Path("spare.yaml"))}
@@ -155,10 +117,7 @@ def with_fallback(**data: Any) -> tuple[BoundModel, ...]:
     [
         (VLLM, "gpu_memory_utilisation", "gpu_memory_utilization"),
         (VLLM, "max-modle-len", "max_model_len"),
-        (VLLM, "max_num_seq", "max_num_seqs"),
-        (VLLM, "enable_prefix_cachin", "enable_prefix_caching"),
         (SGLANG, "mem_fraction_statci", "mem_fraction_static"),
-        (LLAMACPP, "ctx_szie", "ctx_size"),
     ],
 )
 def test_a_slip_of_a_flag_is_refused_with_the_flag(text: str, slip: str, right_flag: str) -> None:
@@ -166,19 +125,10 @@ def test_a_slip_of_a_flag_is_refused_with_the_flag(text: str, slip: str, right_f
     assert summary.startswith(" is no flag of ") and remedy == f"Did you mean {right_flag!r}?"
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "right_flag"),
-    [
-        (VLLM, "gpu_memory", "gpu_memory_utilization"),
-        (VLLM, "tokenizer-m", "tokenizer_mode"),
-        (SGLANG, "mem-fraction", "mem_fraction_static"),
-    ],
-)
-def test_a_beginning_of_a_flag_is_refused_with_the_flag(
-    text: str, key: str, right_flag: str
-) -> None:
+def test_a_beginning_of_a_flag_is_refused_with_the_flag():
     """The engine would take it, past every check of the whole flag."""
-    assert refusal(text, key, 1) == (" is the beginning of a flag", f"Write {right_flag}.")
+    expected = (" is the beginning of a flag", "Write gpu_memory_utilization.")
+    assert refusal(VLLM, "gpu_memory", 1) == expected
 
 
 @pytest.mark.parametrize(
@@ -239,26 +189,20 @@ def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
     [
         (VLLM, "speculative_config", OTHER_DRAFT, {**OTHER_DRAFT, "model": "org/draft"}),
         (VLLM, "tokenizer", "org/other", "/data/mine"),
-        (VLLM, "hf_config_path", "org/other", "/data/mine"),
-        (LLAMACPP, "mmproj_url", "https://hub.example/org/other.gguf", "/data/mine"),
-        (LLAMACPP, "lora", "org/other.gguf", "/data/mine"),
         (LLAMACPP, "mmproj", "mmproj-org-other.gguf", "/data/mine"),
     ],
 )
-def test_an_override_that_names_what_nobody_fetches_stops_the_deploy(
-    text: str, key: str, value: Any, own: Any
-) -> None:
-    def stops(name: Any) -> list[Finding]:
+def test_an_override_that_names_what_nobody_fetches_stops_the_deploy(text: str, key, value, own):
+    def stops(name: Any) -> list[str]:
         model = bound_model(text, **{key: name})
         findings = check(model.recipe, CATALOGUE, overrides=model.overrides(model.recipe))
-        return [finding for finding in findings if finding.code == "not-fetched"]
+        return [item.severity for item in findings if item.code == "not-fetched"]
 
     assert stops(own) == []
-    assert stops(value)
-    assert all(stop.severity == "error" and "other" in stop.message for stop in stops(value))
+    assert set(stops(value)) == {"error"}
 
 
-@pytest.mark.parametrize("share", [1.5, 0, -0.2])
+@pytest.mark.parametrize("share", [1.5, 0])
 def test_a_share_that_is_none_is_named_where_the_inventory_has_it(share: float) -> None:
     summary, _ = refusal(VLLM, "gpu_memory_utilization", share)
     assert summary == " must be a share of the memory"

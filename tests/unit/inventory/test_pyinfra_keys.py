@@ -1,9 +1,6 @@
 """The closed list of pyinfra's own names, against the pyinfra that is installed."""
 
-from __future__ import annotations
-
 from dataclasses import fields
-from pathlib import Path
 from typing import get_origin, get_type_hints
 
 import pytest
@@ -38,19 +35,14 @@ def test_the_types_of_a_login_are_those_that_pyinfra_states() -> None:
     ("key", "value", "message"),
     [
         ("ssh_user", None, "ssh_user must be text"),
-        ("ssh_port", 0, "ssh_port is not a port"),
         ("ssh_port", "22", "ssh_port must be a whole number"),
-        ("ssh_key", Path("id"), "ssh_key must be text"),
         ("ssh_allow_agent", "no", "ssh_allow_agent must be true or false"),
         # What may hold a password is not shown.
         ("ssh_password", 73519, "ssh_password must be text"),
-        ("ssh_key_password", 73519, "ssh_key_password must be text"),
         ("ssh_paramiko_connect_kwargs", "password=73519", "must be a mapping"),
     ],
 )
-def test_a_login_that_pyinfra_would_stumble_over_is_refused(
-    key: str, value: object, message: str
-) -> None:
+def test_a_login_that_pyinfra_would_stumble_over_is_refused(key: str, value: object, message: str):
     with pytest.raises(InventoryError) as error:
         spark(**{key: value})
     assert error.value.summary.endswith(message)
@@ -66,8 +58,8 @@ def test_none_of_ours_is_one_of_them() -> None:
     [
         ("ssh_usr", "ssh_user"),
         ("_sduo", "_sudo"),
-        ("docker_identifer", "docker_identifier"),
-        ("chroot_dir", "chroot_directory"),
+        # It begins as one of ours and of pyinfra's.
+        ("docker_user", "docker_users"),
     ],
 )
 def test_a_wrong_name_is_refused_with_the_right_one(key: str, right_name: str) -> None:
@@ -77,7 +69,7 @@ def test_a_wrong_name_is_refused_with_the_right_one(key: str, right_name: str) -
     assert error.value.remedy == f"Did you mean {right_name!r}?"
 
 
-@pytest.mark.parametrize("key", ["local_anything", "ssh_", "_x"])
+@pytest.mark.parametrize("key", ["local_anything", "_x"])
 def test_a_name_near_to_none_is_refused_too(key: str) -> None:
     with pytest.raises(InventoryError, match=f"unknown key '{key}'"):
         spark(**{key: "x"})
@@ -85,10 +77,7 @@ def test_a_name_near_to_none_is_refused_too(key: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "private"),
-    [
-        *(("__name__", True), ("_minimum", True), ("_models", True), ("_home", True)),
-        *(("_sudo", False), ("_sduo", False), ("_timeuot", False), ("ssh_usr", False)),
-    ],
+    [("__name__", True), ("_models", True), ("_sudo", False), ("_sduo", False), ("ssh_usr", False)],
 )
 def test_a_file_of_group_data_may_have_names_of_its_own(name: str, private: bool) -> None:
     assert pyinfra_keys.is_private(name) is private

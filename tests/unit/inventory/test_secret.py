@@ -1,6 +1,4 @@
-"""Secrets that a command prints or a file holds: had once, and never in a message."""
-
-from __future__ import annotations
+"""Secrets that a command prints or a file holds: had once, and never in a message; logins."""
 
 import resource
 import subprocess
@@ -11,15 +9,16 @@ from pathlib import Path
 import pytest
 from a_spark import spark
 
-from lockstep.core.errors import InventoryError, LockstepError
+from lockstep.core.errors import LockstepError
 from lockstep.inventory import secret
+from lockstep.inventory.logins import logged_in
 from lockstep.inventory.secret import SecretSource
 
 SECRET = "hf_Geheim-4711"
 
 
 @pytest.fixture(autouse=True)
-def _forget_secrets() -> None:
+def _forget_secrets():
     secret._text.cache_clear()
 
 
@@ -36,12 +35,6 @@ def refusal(source: SecretSource) -> str:
     with pytest.raises(LockstepError) as error:
         read(source)
     return str(error.value)
-
-
-def test_what_a_command_prints_is_the_secret_without_the_end_of_its_line() -> None:
-    assert read(says(f"print('{SECRET}')")) == SECRET
-    # PEM has several lines.
-    assert read(says("print('a\\nb\\n')"), lines=True) == "a\nb"
 
 
 def test_a_file_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +55,9 @@ def test_a_command_is_asked_once_however_many_want_it(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert runs.read_text() == "x"
+    assert (read(source), runs.read_text()) == (SECRET, "x")
+    # PEM has several lines.
+    assert read(says("print('a\\nb\\n')"), lines=True) == "a\nb"
 
 
 @pytest.mark.parametrize(
@@ -70,15 +65,12 @@ def test_a_command_is_asked_once_however_many_want_it(tmp_path: Path) -> None:
     [
         (f"import sys; print('{SECRET}'); sys.exit('{SECRET}')", "it ended with 1"),
         ("print()", "nothing"),
-        (f"print('{SECRET}\\nand more')", "more than one line"),
         (f"print('{SECRET}ß')", "more than one line, or characters beyond ASCII"),
         ("import sys; sys.stdout.buffer.write(bytes([255]))", "no text in UTF-8"),
         (f"print('{SECRET}' * 10000)", "more than 65536 bytes"),
     ],
 )
-def test_one_that_gives_none_is_named_but_not_what_it_printed(
-    code: str, fragment: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_gives_none_is_named_but_not_what_it_printed(code: str, fragment: str, capfd):
     message = refusal(says(code))
     assert message.startswith("spark-1.local: the command of hub_token gives no secret; found `")
     assert f"`: {fragment}" in message
@@ -87,9 +79,7 @@ def test_one_that_gives_none_is_named_but_not_what_it_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_one_that_hangs_is_ended_although_its_child_holds_the_pipe(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_that_hangs_is_ended_although_its_child_holds_the_pipe(monkeypatch):
     monkeypatch.setattr(secret, "LIMIT_S", 0.5)
     child = f"import time; print('{SECRET}', flush=True); time.sleep(30)"
     source = says(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
@@ -108,19 +98,29 @@ def test_a_process_that_has_read_one_leaves_no_image_of_its_memory() -> None:
     assert int(limit) == (min(most, 1) if most != resource.RLIM_INFINITY else 1)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *({}, {"command": ()}, {"command": ("",)}, {"file": ""}),
-        *({"command": ("op",), "file": "/token"}, {"command": ("op", "a\0b")}, SECRET),
-    ],
-)
-def test_an_inventory_names_a_command_or_a_file(value: object) -> None:
-    with pytest.raises(InventoryError, match="hub_token"):
-        spark(hub_token=value)
+SERVER = "https://mirror.lan:8443"
 
 
-def test_half_a_certificate_on_the_host_is_refused() -> None:
-    tls = {"certificate": "/etc/ssl/a.pem", "key": {"command": ("op", "read", "op://a/b")}}
-    with pytest.raises(InventoryError, match="one half on the host"):
-        spark(gateway={"bind": "0.0.0.0", "tls": tls})
+def test_every_address_at_the_server_gets_it_and_no_other(tmp_path: Path):
+    (tmp_path / "login").write_text("anna:p@ss/w?rd\\1\n")
+    plan = spark(
+        sources={
+            "python_index": f"{SERVER}/simple",
+            "torch_index": "https://mirror.lan:84431/whl",
+            "git": {"https://github.com/": f"{SERVER}/git/", "https://x.org/": "git@host:p"},
+            "apt": (f"deb {SERVER}/apt stable main", "deb http://mirror.lan/apt stable main"),
+        },
+        proxy={"https": SERVER},
+        logins={SERVER: {"file": str(tmp_path / "login")}},
+    )
+    settings = logged_in(plan).settings
+    address = "https://anna:p%40ss%2Fw%3Frd%5C1@mirror.lan:8443"
+    assert settings.sources.python_index == f"{address}/simple"
+    assert settings.sources.torch_index == "https://mirror.lan:84431/whl"
+    git = {"https://github.com/": f"{address}/git/", "https://x.org/": "git@host:p"}
+    assert settings.sources.git == git
+    apt = (f"deb {address}/apt stable main", "deb http://mirror.lan/apt stable main")
+    assert settings.sources.apt == apt
+    assert (settings.proxy.https, settings.proxy.http) == (address, None)
+    # What only looks sees the inventory's own.
+    assert plan.settings.sources.python_index == f"{SERVER}/simple"

@@ -1,71 +1,51 @@
 """The engine's name changes with what is inside it, and with nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from a_spark import environment, precompiled_pin
+from a_spark import pins_for, spark
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Settings, Sources, VenvEngine
 from lockstep.lock.engine_id import engine_id
-from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets
-from lockstep.lock.pins import GitPin, Pins
 
-SETTINGS = Settings(name="spark", models={})
-
-
-def record(settings: Settings, version: str = "1.0", commit: str = "a" * 40) -> Pins:
-    python = {item.key: environment(item, version, commit) for item in engine_sets(settings)}
-    git = {
-        item.url: GitPin(item.branch, item.commit or commit)
-        for item in engine_repositories(settings)
-    }
-    wheels = {item.key: precompiled_pin(item, commit) for item in engine_precompiled(settings)}
-    return Pins(python=python, git=git, precompiled=wheels)
-
-
-def identity(settings: Settings = SETTINGS, **changes: str) -> str:
-    return engine_id(settings, record(settings, **changes))
-
-
+PLAN = spark()
+PINS = pins_for(PLAN)
 PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{40 * 'c'}"
 
 
-def test_an_engines_name_is_of_its_content_and_not_of_where_that_comes_from() -> None:
-    mirror = Sources(python_index="http://10.0.0.5/simple", git={"https://": "git://mirror/"})
-    assert len(identity()) == 12 and int(identity(), 16) >= 0
-    assert identity(replace(SETTINGS, sources=mirror)) == identity()
+def identity(**data: object) -> str:
+    plan = spark(**data)
+    return engine_id(plan.settings, pins_for(plan))
 
 
-def test_every_part_of_the_environment_changes_it() -> None:
-    engine = SETTINGS.engine
-    changed_ids = [
-        identity(version="1.1"),
-        identity(commit="b" * 40),
-        identity(replace(SETTINGS, python="3.13")),
-        identity(replace(SETTINGS, engine=VenvEngine(git=None, release="vllm==0.32.0"))),
-    ]
-    changes: list[dict[str, Any]] = [
-        *({"commit": "c" * 40}, {"transformers": PINNED}, {"precompiled": False}),
-        *({"precompiled_commit": 40 * "c"}, {"build_environment": {"MAX_JOBS": "4"}}),
-        {"flashinfer": False},
-    ]
-    for change in changes:
-        changed_ids.append(identity(replace(SETTINGS, engine=replace(engine, **change))))
-    assert len({identity(), *changed_ids}) == len(changed_ids) + 1
+def test_an_engines_name_is_of_its_content_and_not_of_where_that_comes_from():
+    mirror = {"python_index": "http://10.0.0.5/simple", "git": {"https://": "git://mirror/"}}
+    assert identity(sources=mirror) == identity()
 
 
 @pytest.mark.parametrize(
-    ("part", "message"),
+    "data",
     [
-        ("git", "not resolved"),
-        ("python", "not resolved"),
-        ("precompiled", "the fork's compiled wheel is not resolved"),
+        {"python": "3.13"},
+        {"engine": {"commit": 40 * "b"}},
+        {"engine": {"transformers": PINNED}},
+        {"engine": {"precompiled_commit": 40 * "d"}},
+        {"engine": {"build_environment": {"MAX_JOBS": "4"}}},
     ],
 )
-def test_an_unresolved_part_is_refused(part: str, message: str) -> None:
-    with pytest.raises(ResolveError, match=message):
-        engine_id(SETTINGS, replace(record(SETTINGS), **{part: {}}))
+def test_what_the_inventory_says_of_the_engine_changes_it(data: dict[str, object]):
+    assert identity(**data) != identity()
+
+
+def test_another_file_of_a_package_or_of_what_builds_it_changes_it():
+    for name in ("engine", "engine-build"):
+        [first, *other_packages] = PINS.python[name].packages
+        packages = (replace(first, sha256=64 * "0"), *other_packages)
+        python = {**PINS.python, name: replace(PINS.python[name], packages=packages)}
+        assert engine_id(PLAN.settings, replace(PINS, python=python)) != identity()
+
+
+@pytest.mark.parametrize("part", ["git", "python", "precompiled"])
+def test_an_unresolved_part_is_refused(part: str):
+    with pytest.raises(ResolveError, match="not resolved"):
+        engine_id(PLAN.settings, replace(PINS, **{part: {}}))

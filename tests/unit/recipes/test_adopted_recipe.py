@@ -1,7 +1,5 @@
 """An engine that somebody else starts becomes a recipe with the same effect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

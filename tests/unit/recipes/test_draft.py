@@ -1,7 +1,5 @@
 """A draft that only the command names is fetched like one that the recipe states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,15 +23,12 @@ STATED = "\nlockstep:\n  draft: {model: org/other, licence: MIT}\n"
     [
         (VLLM + """--speculative-config '{"method":"dflash","model":"org/d"}'""", Draft("org/d")),
         (VLLM + "--speculative-config.model org/d --speculative_config.revision 4", OF_REVISION),
-        (SGLANG + f"{PATH} org/d", Draft("org/d")),
         (SGLANG + f"{PATH}=org/d --speculative-draft-model-revision 4", OF_REVISION),
         (SGLANG + f"{PATH} org/d{STATED}", Draft("org/other", None, "MIT")),
         # On the host already, the model's own head, and no repository.
         (VLLM + """--speculative-config '{"model":"/data/d"}'""", None),
         (VLLM + """--speculative-config '{"method":"mtp","model":"org/model"}'""", None),
-        (VLLM + """--speculative-config '{"method":"ngram"}'""", None),
         (VLLM + """--speculative-config '{"model":"org/../d"}'""", None),
-        (VLLM, None),
         # A file in a repository, which this engine does not look up.
         (LLAMACPP + "--model-draft org/d.gguf", None),
         # No command can be made.
@@ -47,7 +42,7 @@ def test_draft(text: str, draft: Draft | None) -> None:
 @pytest.mark.parametrize(
     ("text", "is_refused"),
     [
-        (VLLM + """--speculative-config '{"method":"dflash","model":"org/d"}'""", False),
+        (SGLANG + f"{PATH} org/d", False),
         (LLAMACPP + "--model-draft org/d.gguf", True),
         # Another one is stated than the engine would open.
         (SGLANG + f"{PATH} org/d{STATED}", True),

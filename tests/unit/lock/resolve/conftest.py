@@ -1,7 +1,5 @@
 """Common settings for questions to a source: no pause before a retry, and nobody's account."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,13 +1,11 @@
 """Model repositories become a commit and a list of files, by the hub's own API."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import LocalServer, Reply, SeenRequest, as_json, refused_address, serving
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
@@ -51,25 +49,17 @@ def failure(server: LocalServer, *files: str) -> str:
 
 
 def test_a_branch_becomes_a_commit_with_all_files_and_their_hashes() -> None:
-    with serving({MAIN: info()}) as server:
-        assert resolve(server) == CheckpointPin("main", COMMIT, FILES)
-    assert server.paths == [f"{MAIN}?blobs=true"]
+    with serving({MAIN.replace("main", "refs%2Fpr%2F1"): info()}) as server:
+        assert resolve(server, revision="refs/pr/1") == CheckpointPin("refs/pr/1", COMMIT, FILES)
     assert "Authorization" not in server.requests[0].headers
-
-
-def test_a_revision_with_a_slash_stays_one_part_of_the_address() -> None:
-    with serving({"/api/models/org/name/revision/refs%2Fpr%2F1": info()}) as server:
-        assert resolve(server, revision="refs/pr/1").commit == COMMIT
 
 
 def test_who_borrows_files_gets_only_these() -> None:
     with serving({MAIN: info()}) as server:
         pin = resolve(server, "config.json")
         assert pin == CheckpointPin("main", COMMIT, FILES[:1], partial=True)
-        assert failure(server, "config.json", "vocab.json") == (
-            "org/name: the repository lacks vocab.json; found 3 files at main. "
-            "Correct the file names or the revision in the recipe."
-        )
+        message = failure(server, "config.json", "vocab.json")
+    assert message.startswith("org/name: the repository lacks vocab.json; found 3 files at main.")
 
 
 def test_a_second_copy_of_the_weights_is_not_pinned_and_its_size_is_kept() -> None:
@@ -101,15 +91,12 @@ GGUF = ("Q4/m-00001-of-00002.gguf", "Q4/m-00002-of-00002.gguf", "m-Q8_0.gguf", "
     ("names", "wanted_files", "outcome"),
     [
         (GGUF, (":Q4", ":mmproj?"), (*GGUF[:2], GGUF[3])),
-        (GGUF, (":Q8_0",), GGUF[2:3]),
         (GGUF[:3], (":Q4", ":mmproj?"), GGUF[:2]),
         (GGUF[:3], (":Q4", ":mmproj"), "lacks :mmproj; found 3 files at main. Set lockstep.vision"),
         (GGUF[1:], (":Q4",), "a part of the model is not in the repository: Q4/m-00001-of-00002"),
     ],
 )
-def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(
-    names: tuple[str, ...], wanted_files: tuple[str, ...], outcome: tuple[str, ...] | str
-) -> None:
+def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(names, wanted_files, outcome):
     siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in names]
     with serving({MAIN: info(siblings=siblings)}) as server:
         if isinstance(outcome, str):
@@ -118,120 +105,82 @@ def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(
         pin = resolve(server, *wanted_files)
     assert (tuple(file.path for file in pin.files), pin.partial) == (outcome, True)
     assert sum(pin.left_out.values()) == 9 * (len(names) - len(outcome))
-    assert has(
-        Pins(checkpoints={"org/name": pin}), CheckpointItem("org/name", "main", wanted_files)
-    )
-
-
-def test_a_mirror_that_leaves_sizes_out_is_asked_for_the_tree() -> None:
-    bare = [{"rfilename": "config.json"}]
-
-    def entry(path: str, size: int, kind: str = "file", **more: Any) -> dict[str, Any]:
-        return {"type": kind, "path": path, "oid": BLOB, "size": size, **more}
-
-    first = [entry("sub", 0, "directory"), entry("config.json", 12)]
-    lfs = {"oid": SHA256, "size": 1000, "pointerSize": 134}
-    second = [entry("sub/empty", 0), entry("model.safetensors", 1000, lfs=lfs)]
-    tree = f"/api/models/org/name/tree/{COMMIT}"
-
-    def pages(request: SeenRequest) -> Reply:
-        if "cursor=2" in request.path:
-            return as_json(second)
-        return as_json(first, Link=f'<{tree}?cursor=2>; rel="next"')
-
-    with serving({MAIN: info(siblings=bare), tree: pages}) as server:
-        assert resolve(server) == CheckpointPin("main", COMMIT, FILES)
+    item = CheckpointItem("org/name", "main", wanted_files)
+    assert has(Pins(checkpoints={"org/name": pin}), item)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_mirrors_login_is_kept_from_page_to_page_of_the_same_server(elsewhere: bool) -> None:
-    tree = f"/api/models/org/name/tree/{COMMIT}"
-    page = [{"type": "file", "path": "config.json", "oid": BLOB, "size": 12}]
-    with serving({tree: as_json(page)}) as other_server:
+def test_a_mirror_without_sizes_is_asked_for_its_tree_and_logins_stay_there(elsewhere, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    tree, lfs = f"/api/models/org/name/tree/{COMMIT}", {"oid": SHA256, "size": 1000}
+    first_page = [
+        {"type": "directory", "path": "sub", "oid": BLOB, "size": 0},
+        {"type": "file", "path": "config.json", "oid": BLOB, "size": 12},
+        {"type": "file", "path": "model.safetensors", "oid": BLOB, "size": 134, "lfs": lfs},
+    ]
+    last_page = [{"type": "file", "path": "sub/empty", "oid": BLOB, "size": 0}]
+    with serving({tree: as_json(last_page)}) as other_server:
 
-        def first(request: SeenRequest) -> Reply:
+        def page(request: SeenRequest) -> Reply:
             if "cursor" in request.path:
-                return as_json(page)
+                return as_json(last_page)
             host = other_server.host if elsewhere else request.headers["Host"]
-            return as_json([], Link=f'<http://{host}{tree}?cursor=2>; rel="next"')
+            return as_json(first_page, Link=f'<http://{host}{tree}?cursor=2>; rel="next"')
 
-        with serving({MAIN: info(siblings=[{"rfilename": "x"}]), tree: first}) as server:
+        with serving({MAIN: info(siblings=[{"rfilename": "x"}]), tree: page}) as server:
             private = Sources(hub=server.url.replace("http://", "http://anna:geheim@"))
             pin = resolve_checkpoint(CheckpointItem("org/name", "main"), Network(private))
-    assert [file.path for file in pin.files] == ["config.json"]
+    assert pin == CheckpointPin("main", COMMIT, FILES)
     assert all("Authorization" in request.headers for request in server.requests)
     assert all("Authorization" not in request.headers for request in other_server.requests)
     assert len(other_server.requests) == elsewhere
 
 
-@pytest.mark.parametrize("place", ["variable", "file", "named file"])
-def test_the_users_token_is_sent(
-    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if place == "variable":
-        monkeypatch.setenv("HF_TOKEN", "hf_token")
-    else:
-        path = tmp_path / ("hf/token" if place == "file" else "elsewhere")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("hf_token\n")
-        if place == "named file":
-            monkeypatch.setenv("HF_TOKEN_PATH", str(path))
-    with serving({MAIN: info()}) as server:
-        resolve(server)
-    assert server.requests[0].headers["Authorization"] == "Bearer hf_token"
-
-
-def test_a_token_that_is_none_is_refused_without_being_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_users_token_is_of_a_variable_or_a_file_and_is_never_shown(monkeypatch, tmp_path: Path):
+    (tmp_path / "hf").mkdir()
+    for place in ("hf/token", "named"):
+        (tmp_path / place).write_text(f"hf_of_{place}\n")
+    assert hub_token() == "hf_of_hf/token"
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "named"))
+    assert hub_token() == "hf_of_named"
     monkeypatch.setenv("HF_TOKEN", "my secret")
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(ResolveError, match="the hub token is not a token; found 9 char") as error:
         hub_token()
-    assert "the hub token is not a token; found 9 characters" in str(error.value)
     assert "secret" not in str(error.value)
 
 
-def gated_replies(status: int) -> dict[str, Reply]:
-    """A gated repository shows its files to everybody, and gives them to nobody without access."""
-    file = f"/org/name/resolve/{COMMIT}/model.safetensors"
-    elsewhere = {"Location": f"http://{refused_address()}/content"}
-    return {MAIN: info(gated="manual"), file: Reply(status=status, headers=elsewhere)}
-
-
-def test_a_licence_that_was_not_accepted_is_found_before_anything_is_fetched() -> None:
-    with serving(gated_replies(401)) as server:
-        assert failure(server) == (
-            "org/name: the licence of this model was not accepted; found HTTP 401, no token. "
-            f"Open {server.url}/org/name and accept it there, then set HF_TOKEN to a token of "
-            f"{server.url}/settings/tokens."
-        )
-    assert server.requests[-1].method == "HEAD"
-
-
-def test_a_token_without_access_is_told_to_accept_the_licence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_token_without_access_to_a_gated_model_is_told_to_accept_the_licence(monkeypatch):
+    """Its files are listed to everybody."""
     monkeypatch.setenv("HF_TOKEN", "hf_token")
-    with serving(gated_replies(403)) as server:
+    file = f"/org/name/resolve/{COMMIT}/model.safetensors"
+    with serving({MAIN: info(gated="manual"), file: Reply(status=403)}) as server:
         message = failure(server)
-    assert "found HTTP 403, with a token. Open" in message
+    assert "the licence of this model was not accepted; found HTTP 403, with a token" in message
     assert "accept it with the account of this token." in message
     assert "hf_token" not in message
+    assert [request.method for request in server.requests] == ["GET", "HEAD"]
+    assert server.requests[0].headers["Authorization"] == "Bearer hf_token"
 
 
-@pytest.mark.parametrize("status", [200, 302])
-def test_a_gated_model_with_access_resolves(status: int) -> None:
-    with serving(gated_replies(status)) as server:
-        assert resolve(server).files == FILES
+def test_a_configuration_is_asked_once_whether_the_model_is_a_mixture_of_experts():
+    path = f"/org/name/resolve/{COMMIT}/config.json"
+    item = CheckpointItem("org/name", "main", experts=True)
+    with serving({MAIN: info(), path: as_json({"num_local_experts": 8})}) as server:
+        pin = resolve_checkpoint(item, Network(Sources(hub=server.url)))
+        assert resolve(server).experts is None
+    assert pin == replace(CheckpointPin("main", COMMIT, FILES), experts="plain")
+    # A lock that was written before is asked again, once; and never without a configuration.
+    older = replace(pin, experts=None)
+    bare = replace(older, files=FILES[1:])
+    answers = [has(Pins(checkpoints={"org/name": entry}), item) for entry in (pin, older, bare)]
+    assert answers == [True, False, True]
 
 
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
         (as_json({}, 404, X_Error_Code="RevisionNotFound"), "has no revision 'main'"),
-        (as_json({}, 401, X_Error_Code="RepoNotFound"), "found HTTP 401 (RepoNotFound) from "),
         (as_json({}, 404), "the hub shows no such repository without a token; found HTTP 404"),
-        (as_json({}, 403, X_Error_Code="GatedRepo"), "the licence of this model was not accepted"),
         (Reply(status=418), "the hub's answer cannot be used; found HTTP 418"),
         (as_json([]), "the hub's answer cannot be used; found no commit ('')"),
         (info(sha="v1"), "found no commit ('v1')"),
@@ -244,29 +193,3 @@ def test_a_gated_model_with_access_resolves(status: int) -> None:
 def test_what_the_hub_refuses_is_explained(reply: Reply, message: str) -> None:
     with serving({MAIN: reply}) as server:
         assert message in failure(server)
-
-
-@pytest.mark.parametrize(
-    ("config", "experts"),
-    [
-        ({"num_experts": 128, "quantization_config": {"quant_method": "fp8"}}, "quantised"),
-        ({"text_config": {"n_routed_experts": 64}}, "plain"),
-        ({"num_local_experts": 8, "torch_dtype": "bfloat16"}, "plain"),
-        ({"num_hidden_layers": 4, "num_experts": 0}, "none"),
-    ],
-)
-def test_a_configuration_says_whether_a_model_is_a_mixture_of_experts(
-    config: dict[str, Any], experts: str
-) -> None:
-    path = f"/org/name/resolve/{COMMIT}/config.json"
-    item = CheckpointItem("org/name", "main", experts=True)
-    with serving({MAIN: info(), path: as_json(config)}) as server:
-        pin = resolve_checkpoint(item, Network(Sources(hub=server.url)))
-        assert resolve(server).experts is None
-    assert pin == replace(CheckpointPin("main", COMMIT, FILES), experts=experts)
-    assert server.paths.count(path) == 1
-    # A lock that was written before is asked again once, and stays at its commit.
-    for model_pin, enough in ((pin, True), (replace(pin, experts=None), False)):
-        assert has(Pins(checkpoints={"org/name": model_pin}), item) is enough
-    bare = replace(pin, experts=None, files=FILES[1:])
-    assert has(Pins(checkpoints={"org/name": bare}), item)

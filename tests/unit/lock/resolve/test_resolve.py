@@ -1,10 +1,7 @@
 """A whole resolve: only what is missing, all at once, every failure at the end."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
-import json
 import queue
 import threading
 from dataclasses import replace
@@ -12,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import LocalServer, Reply, SeenRequest, serving
+from a_repository import fork, git
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock import resolve as package
 from lockstep.lock.moving import CheckpointItem, GitItem, ImageItem, PythonItem
 from lockstep.lock.pins import CheckpointPin, GitPin, ImagePin, Pins, PythonPin, WheelPin
-from lockstep.lock.resolve import Network, ResolveErrors, announce, program, resolve
-from tests.unit.lock.resolve.test_git import make_repository, run
+from lockstep.lock.resolve import Network, ResolveErrors, program, resolve
 from tests.unit.lock.resolve.test_hub import BLOB, COMMIT, FILES, MAIN, info
 from tests.unit.lock.resolve.test_python import PLAIN, wheel
 from tests.unit.lock.resolve.test_registry import ANSWERS, DIGEST, ENTRY
 
 STRICT = "{% for m in messages if m.role == 'developer' %}{{ raise_exception('x') }}{% endfor %}"
-MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
 PUBLIC = "https://github.com/someone/engine.git"
 IMAGE = "registry.example/org/engine:nightly"
 WANTED = (
@@ -49,8 +45,8 @@ def mirrors(host: str, folder: Path) -> Sources:
 
 
 def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> None:
-    repository = make_repository(tmp_path)
-    head = run(repository, "rev-parse", "fix/parsing")
+    repository = fork(tmp_path / "engine.git")
+    head = git(repository, "rev-parse", "fix/parsing")
     lines: list[str] = []
     with serving({**PLAIN, **ANSWERS, MAIN: info()}) as server:
         network = Network(mirrors(server.host, repository.parent))
@@ -110,23 +106,16 @@ def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "expected_shapes"),
+    ("file", "reply", "expected_shapes"),
     [
-        ({"chat_template.jinja": STRICT}, ("developer",)),
-        ({"chat_template.jinja": "{{ messages | length }}", "tekken.json": "{}"}, ()),
-        ({"tokenizer_config.json": json.dumps({"chat_template": STRICT})}, ("developer",)),
-        ({"tokenizer_config.json": "[]", "tekken.json": "{}"}, MISTRAL_COMMON),
-        ({"chat_template.jinja": None}, None),
-        ({}, None),
+        ("tokenizer_config.json", as_json({"chat_template": STRICT}), ("developer",)),
+        ("chat_template.jinja", Reply(status=404), None),
     ],
 )
-def test_the_lock_has_the_shapes_that_a_chat_template_refuses(
-    files: dict[str, str | None], expected_shapes: tuple[str, ...] | None
-) -> None:
-    siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in ("config.json", *files)]
-    folder = f"/org/name/resolve/{COMMIT}"
-    routes = {f"{folder}/{n}": Reply(t.encode()) for n, t in files.items() if t is not None}
-    with serving({MAIN: info(siblings=siblings), **routes}) as server:
+def test_the_lock_has_the_shapes_that_a_chat_template_refuses(file: str, reply, expected_shapes):
+    siblings = [{"rfilename": file, "size": 9, "blobId": BLOB}]
+    answers = {MAIN: info(siblings=siblings), f"/org/name/resolve/{COMMIT}/{file}": reply}
+    with serving(answers) as server:
         pins = resolve_model(server)
     assert pins.checkpoints["org/name"].refused_shapes == expected_shapes
 
@@ -141,8 +130,7 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
         f"{tmp_path}/engine.git",
         IMAGE,
     ]
-    assert str(error.value).splitlines()[0] == "3 of 4 could not be resolved:"
-    assert len(str(error.value).splitlines()) == 4
+    assert str(error.value).startswith("3 of 4 could not be resolved:\n- ")
     assert f"{IMAGE} is not resolved" in lines
 
 
@@ -206,21 +194,3 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
             resolve(wanted_items, Pins(), network=Network(sources), report=interrupt)
         assert all(process.poll() is not None for process in list(program._running))
         release.set()
-
-
-LONG_TOOLS = PythonItem("tools", ("x" * 90, "y"), "aarch64", "3.12")
-LONG_WHEELS = (locked_wheel("x" * 90, "1"), locked_wheel("y", "1" * 90))
-
-
-def test_a_line_is_never_wider_than_78_columns() -> None:
-    pin = replace(tools_pin(*LONG_WHEELS), asked=LONG_TOOLS.requirements)
-    many = [CheckpointItem(f"org/name{number}", "main") for number in range(40)]
-    lines = [*announce.resolved_lines(LONG_TOOLS, pin), announce.waiting(many)]
-    assert all(0 < len(line) <= 78 for line in lines)
-
-
-def test_a_long_name_leaves_room_for_what_it_became() -> None:
-    item = CheckpointItem("mistralai/" + "Mistral" * 12, "main")
-    (line,) = announce.resolved_lines(item, CheckpointPin("main", COMMIT, FILES))
-    assert line.endswith("… is at main 0123456789ab, 3 files, 1012 B")
-    assert len(line) == 78

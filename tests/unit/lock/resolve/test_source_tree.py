@@ -1,7 +1,5 @@
 """The requirements of a source tree are read at one commit, without installing it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -41,8 +39,8 @@ def _commit_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_COMMITTER_DATE", COMMITTED)
 
 
-def repository(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
-    """A bare-bones repository and the commit of these files; its branch has moved on since."""
+def repository(folder: Path, files: dict[str, str]) -> str:
+    """A bare-bones repository; the commit of these files, since which its branch has moved on."""
     tree = folder / "some" / "tree.git"
     tree.mkdir(parents=True)
     run(tree, "init", "--quiet", "--initial-branch", "main")
@@ -52,7 +50,7 @@ def repository(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
     run(tree, "add", ".")
     first_commit = commit(tree)
     commit(tree, "later")
-    return folder, first_commit
+    return first_commit
 
 
 def read(folder: Path, tree_commit: str) -> Tree:
@@ -62,8 +60,8 @@ def read(folder: Path, tree_commit: str) -> Tree:
 
 def test_what_stands_in_pyproject_is_taken_as_it_is(tmp_path: Path) -> None:
     project = PROJECT + 'dependencies = ["b>=2", "a"]\n' + BUILD
-    folder, tree_commit = repository(tmp_path, {"pyproject.toml": project})
-    assert read(folder, tree_commit) == Tree(
+    tree_commit = repository(tmp_path, {"pyproject.toml": project})
+    assert read(tmp_path, tree_commit) == Tree(
         URL, tree_commit, "some-tree", ("b>=2", "a"), ("setuptools>=77", "torch==2.10.0"), DAY
     )
 
@@ -74,29 +72,29 @@ def test_vllm_says_what_its_cuda_build_needs_in_requirements_files(tmp_path: Pat
         "requirements/cuda.txt": "# CUDA\n-r common.txt\n\ntorch==2.10.0  # the build's\n",
         "requirements/common.txt": "regex # words\nnumba == 0.61; platform_machine != 's390x'\n",
     }
-    folder, tree_commit = repository(tmp_path, files)
-    tree = read(folder, tree_commit)
+    tree_commit = repository(tmp_path, files)
+    tree = read(tmp_path, tree_commit)
     assert tree.needs == ("regex", 'numba==0.61; platform_machine != "s390x"', "torch==2.10.0")
 
 
 def test_else_the_trees_own_build_backend_is_asked(tmp_path: Path) -> None:
-    folder, tree_commit = repository(tmp_path, {"pyproject.toml": OWN_BUILD, "own.py": BACKEND})
-    assert read(folder, tree_commit) == Tree(
+    tree_commit = repository(tmp_path, {"pyproject.toml": OWN_BUILD, "own.py": BACKEND})
+    assert read(tmp_path, tree_commit) == Tree(
         URL, tree_commit, "transformers", ("numpy>=2", 'old; python_version < "3"'), (), DAY
     )
 
 
 def test_a_backend_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
     files = {"pyproject.toml": OWN_BUILD, "own.py": "raise SystemExit('needs a GPU')"}
-    folder, tree_commit = repository(tmp_path, files)
+    tree_commit = repository(tmp_path, files)
     with pytest.raises(ResolveError, match="does not say what it needs; found needs a GPU"):
-        read(folder, tree_commit)
+        read(tmp_path, tree_commit)
 
 
 def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:
-    folder, _ = repository(tmp_path, {"pyproject.toml": PROJECT})
+    repository(tmp_path, {"pyproject.toml": PROJECT})
     with pytest.raises(ResolveError, match=r"tree[.]git at eeeeeeeeeeee: the commit cannot be fet"):
-        read(folder, 40 * "e")
+        read(tmp_path, 40 * "e")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +105,6 @@ def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_nonsense_in_a_tree_is_refused(tmp_path: Path, project: str, message: str) -> None:
-    folder, tree_commit = repository(tmp_path, {"pyproject.toml": project})
+    tree_commit = repository(tmp_path, {"pyproject.toml": project})
     with pytest.raises(ResolveError, match=message):
-        read(folder, tree_commit)
+        read(tmp_path, tree_commit)
