@@ -1,17 +1,11 @@
 """Shapes that a chat template refuses, by rendering it."""
 
-from __future__ import annotations
-
 from lockstep.checkpoints.chat_template import refused_shapes
 
 # A template that raises on a message of which a condition holds.
-RAISING = (
-    "{%% for m in messages %%}{%% if %s %%}{{ raise_exception('x') }}{%% endif %%}{%% endfor %%}"
-)
-SAYING = (
-    "{%% for m in messages %%}{%% if %s %%}{{ m.content }}{%% else %%}[IMG]{%% endif %%}"
-    "{%% endfor %%}"
-)
+EACH = "{%% for m in messages %%}{%% if %s %%}{{ WHAT }}{%% endif %%}{%% endfor %%}"
+RAISING = EACH.replace("WHAT", "raise_exception('x')")
+SAYING = EACH.replace("WHAT", "m.content }}{%% else %%}{{ '[IMG]'")
 
 
 def test_shapes_that_a_template_refuses_are_found_by_rendering_it() -> None:

@@ -1,7 +1,5 @@
 """One word for each way in which checkpoints and recipes say that weights are stored."""
 
-from __future__ import annotations
-
 from lockstep.checkpoints.quantisation import scheme_of
 
 

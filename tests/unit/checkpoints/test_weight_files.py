@@ -1,7 +1,5 @@
 """Fetched files of a repository are those that its engine's loader picks, without a second copy."""
 
-from __future__ import annotations
-
 import pytest
 
 from lockstep.checkpoints.weight_files import as_text, needed_files, sizes_left_out
@@ -9,33 +7,17 @@ from lockstep.onhost.engines.sglang import ENGINE as SGLANG
 from lockstep.onhost.engines.vllm import ENGINE as VLLM
 
 SHARDS = {f"model-0000{number}-of-00002.safetensors": 7 for number in (1, 2)}
-BESIDE = dict.fromkeys(
-    (
-        *("config.json", "tokenizer.json", "tokenizer.model", "modeling_x.py", "README.md"),
-        *("chat_template.jinja", "model.safetensors.index.json", "preprocessor_config.json"),
-        *("additional_chat_templates/tool.jinja", "figures/a.png"),
-    ),
-    1,
-)
+BESIDE = dict.fromkeys(("config.json", "tokenizer.model", "modeling_x.py", "figures/a.png"), 1)
+BESIDE |= {"model.safetensors.index.json": 1, "additional_chat_templates/tool.jinja": 1}
 LISTED = ("listed.safetensors", "mtp.safetensors")
 NATIVE = {"consolidated.safetensors": 14}
 FOR_MISTRAL = {"params.json": 1, "tekken.json": 1}
-BGE = {
-    "pytorch_model.bin": 5,
-    "sparse_linear.pt": 1,
-    "colbert_linear.pt": 1,
-    "1_Pooling/config.json": 1,
-}
-
-
+BGE = {"pytorch_model.bin": 5, "sparse_linear.pt": 1, "1_Pooling/config.json": 1}
 #: What a repository may hold beside one whole set: other formats, other engines, training.
 COPIES = {
     **dict.fromkeys(("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "a.ot"), 5),
-    **dict.fromkeys(
-        ("m-Q4_K_M.gguf", "onnx/model.onnx", "onnx/model.onnx_data", "optimizer.pt"), 3
-    ),
-    **dict.fromkeys(("openvino/openvino_model.bin", "openvino/m.xml", "onnx/model.onnx_data"), 1),
-    "checkpoint-9/model.safetensors": 5,
+    **{"m-Q4_K_M.gguf": 3, "onnx/model.onnx": 3, "onnx/model.onnx_data": 3, "optimizer.pt": 3},
+    **{"openvino/openvino_model.bin": 1, "openvino/m.xml": 1, "checkpoint-9/model.safetensors": 5},
 }
 # openai/gpt-oss-20b and meta-llama/Llama-3.1-8B as they are published.
 ORIGINALS = {"original/model.safetensors": 13, "original/config.json": 1, "metal/model.bin": 13}

@@ -1,7 +1,5 @@
 """The end of a run that said nothing of its end."""
 
-from __future__ import annotations
-
 from lockstep.deploy.closing import unexplained_end
 from lockstep.deploy.course import Course
 
@@ -10,10 +8,7 @@ OFF = "[spark-1] Could not connect ([Errno None] Unable to connect to port 22 on
 
 def test_hosts_that_are_not_reached_are_named_and_the_remedy() -> None:
     for line, remedy in (
-        (
-            "[spark-1.invalid] Could not resolve hostname: Name or service not known",
-            "The host is off, or its address is wrong.",
-        ),
+        ("[spark-1.invalid] Could not resolve hostname: Name or service not known", "The host is"),
         (OFF, "The host is off, or its address is wrong."),
         ("[spark-1] Authentication error (no key)", "Remedy: log in to the host by `ssh`"),
         ("[spark-1] SSH host key error (Host key does not match)", "Remedy: log in to the host by"),

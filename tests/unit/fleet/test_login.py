@@ -1,7 +1,5 @@
 """A host that falls silent: who reaches it over SSH ends in time."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from pathlib import Path

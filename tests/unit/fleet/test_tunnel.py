@@ -1,7 +1,5 @@
 """A tunnel by ssh: which ports it takes here, and how its end is told."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`lockstep blackbox`: who is asked, what is shown, and what is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,8 @@ from an_inventory import write_inventory
 from click.testing import Result
 from over_ssh import invoke_lockstep
 
-TWO = ({"monitoring": {"enabled": True}},) * 2
-ALONE = ({"monitoring": {"enabled": False}},)
+TWO = [{"monitoring": {"enabled": True}}] * 2
+ALONE = [{"monitoring": {"enabled": False}}]
 ANSWER = {
     "now": 100.0,
     "end": 90.0,
