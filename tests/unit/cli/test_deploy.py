@@ -1,20 +1,18 @@
 """`lockstep deploy`: what it prints, asks and ends with, whatever the deploy under it says."""
 
-import fcntl
-import os
-import pty
+import io
 import re
-import select
-import termios
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import a_run
 import pytest
 from a_run import good, step
 from click.testing import CliRunner, Result
-from over_ssh import start_lockstep
+from rich.console import Console
 
 from lockstep.cli import deploy
 from lockstep.cli.main import main
@@ -184,52 +182,21 @@ def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
     assert "it does not fit" in result.output and "Lockstep · " not in result.output
 
 
-def on_terminal(folder: Path, messages: list[Any], answer: bytes = b"") -> tuple[int, str]:
-    """The end and output of `lockstep deploy` on a terminal, with this answer to its question."""
-    argv = a_run.argv(folder, messages)
-    own_end, program_end = pty.openpty()
+def test_ctrl_c_at_the_question_changes_nothing(
+    folder: Path, run: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(_: object) -> None:
+        raise KeyboardInterrupt("Nothing was changed.")
 
-    def begin() -> None:
-        # Ctrl-C goes to whom the terminal belongs.
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        os.chdir(folder)
-        deploy.deploy_command = lambda *_: argv
-
-    process = start_lockstep(
-        *("deploy", "-i", "spark.py"),
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"},
-        begin=begin,
-        **dict.fromkeys(("stdin", "stdout", "stderr"), program_end),
-    )
-    os.close(program_end)
-    output = b""
-    while True:
-        _, question, reply = output.partition(b"[y/N]: ")
-        # A key that comes before the program waits for one is lost: it is pressed again then.
-        if question and b"\n" not in reply and not select.select([own_end], [], [], 0.5)[0]:
-            os.write(own_end, answer)
-            continue
-        try:
-            output += os.read(own_end, 65536)
-        except OSError:
-            break
-    os.close(own_end)
-    return process.wait(), output.decode()
-
-
-ASKING = [events.RunStart(["spark1"]), QWEN, events.Ready(), *step("Base | x", ["spark1"]), OVER]
-
-
-def test_a_person_at_a_terminal_is_asked(folder: Path) -> None:
-    # Its first picture is drawn when a quarter of a second has gone.
-    code, text = on_terminal(folder, ["SLEEP", *ASKING], b"y\r")
-    assert code == 0 and "3 requests under way\r\nGo on? [y/N]: y\r\n" in text
-
-
-def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:
-    code, text = on_terminal(folder, ASKING, b"\x03")
-    assert code == 130
-    assert text.endswith("Ended by Ctrl-C. Nothing was changed.\r\n")
-    assert "Aborted!" not in text and "Ending it" not in text
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0
+    terminal = Console(width=80, force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr("lockstep.core.terminal.console", lambda: terminal)
+    streams = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(deploy, "sys", SimpleNamespace(stdin=streams, stdout=sys.stdout))
+    monkeypatch.setattr(deploy, "confirm", ctrl_c)
+    result = run([events.RunStart(["spark1"]), QWEN, events.Ready(), "WAIT"])
+    assert result.exit_code == 130
+    assert result.output.endswith("Ended by Ctrl-C. Nothing was changed.\n")
+    assert "answered" not in next((folder / "state").rglob("*.log")).read_text()
+    # Each picture that hides the cursor shows it again.
+    output = terminal.file.getvalue()
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") > 0

@@ -71,7 +71,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("file", "text"), examples())
+@pytest.mark.parametrize(("file", "text"), [*examples()])
 def test_every_example_loads(file: str, text: str, repository: Path) -> None:
     (repository / file).write_text(text)
     assert inventory_file.load(repository / "inventories/spark.py")

@@ -67,7 +67,7 @@ def test_who_is_not_root_is_told_so(command: str, monkeypatch: pytest.MonkeyPatc
 def strings(path: Path) -> set[str]:
     """The strings of a module without its docstrings, but with those that `--help` shows."""
     every = list(ast.walk(ast.parse(path.read_text())))
-    kinds = (ast.Module, ast.ClassDef, *(() if "cli" in path.parts else (ast.FunctionDef,)))
+    kinds = (ast.Module, ast.ClassDef, *(() if "cli" in path.relative_to(REPOSITORY).parts else (ast.FunctionDef,)))
     docstrings = {ast.get_docstring(node, False) for node in every if isinstance(node, kinds)}
     return {str(node.value) for node in every if isinstance(node, ast.Constant)} - docstrings
 
