@@ -22,7 +22,6 @@ from lockstep.deploy.plan import DeployPlan
 from lockstep.deploy.summary import HostOutcome
 
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
-OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
 INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
 
@@ -68,7 +67,7 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> 
         *step("Firewall | Write rules", ["spark1", "spark2"]),
         *step("Images | Pull images by digest"),
         *step("Gateway | Write the gateway", ["spark2"]),
-        events.Over([outcome]),
+        events.Over([outcome, good("spark2", ["qwen"])]),
     ]
     first, *more, last = lines(run(messages))
     assert first.startswith("spark2 was deployed to before, and nothing of it is there")
@@ -77,11 +76,9 @@ def test_a_run_says_what_is_empty_what_changed_and_what_to_open(run: Deploy) -> 
         "packages      0:00  spark1, spark2: 2 steps",
         "gateway       0:00  spark2: Write the gateway",
     ]
-    assert more[3].startswith("Done, 0:00.")
-    assert last == (
-        "Page: http://127.0.0.1:8090   Chat: http://10.0.0.11:8080   "
-        "(on this machine: lockstep open -i spark.py)"
-    )
+    assert more[3].startswith("Done, 0:00.") and more[3].endswith("Hot on spark2: qwen.")
+    assert last.startswith("Page: http://127.0.0.1:8090, https://10.0.0.11:8443   Chat: http://10")
+    assert last.endswith("   (on this machine: lockstep open -i spark.py)")
 
 
 def test_a_failure_shows_step_host_last_lines_and_remedy(run: Deploy) -> None:

@@ -94,3 +94,5 @@ def test_without_a_yes_nothing_is_removed(run, monkeypatch: pytest.MonkeyPatch) 
     output, commands = run(exit_code=130)
     assert "Ended by Ctrl-C. Nothing was changed.\n" in output
     assert [words for _, words in commands if "remove" in words] == []
+    monkeypatch.setattr(click, "confirm", lambda _: True)
+    assert ("spark-1.local", "remove --digest d1 --keep 2") in run()[1]

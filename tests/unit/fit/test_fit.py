@@ -156,10 +156,13 @@ def test_weights_stored_in_32_bits_are_loaded_in_16(stored_type, words, loaded_g
     assert fit(recipe, KNOWN.knowledge).terms[0].gib == pytest.approx(loaded_gib, rel=0.005)
 
 
-def test_a_latent_and_its_index_are_packed_in_fp8() -> None:
+def test_a_latent_is_packed_in_fp8_and_a_state_counts_once() -> None:
     shapes = checkpoint("zai-org/GLM-5.1-FP8").architecture
     assert shapes.kv_bytes_per_token() == 89856 + 78 * 132
     assert shapes.kv_bytes_per_token("fp8") == 78 * (656 + 132)
+    nemotron = checkpoint("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4").architecture
+    states = sum(group.bytes_for(0, 0) for group in nemotron.layers)
+    assert states == 167772160 + 40 * 10240 * 3 * 2
 
 
 def small_spark_advice(name: str, **defaults: float) -> str:
