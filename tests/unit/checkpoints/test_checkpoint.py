@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 from local_server import Reply, SeenRequest, as_json, serving
 
+from lockstep.checkpoints.chat_template import refused_shapes
 from lockstep.checkpoints.checkpoint import CheckpointError
+from lockstep.checkpoints.quantisation import scheme_of
 from lockstep.cli.main import main
 from lockstep.lock.resolve.repository import inspect
 
@@ -184,3 +186,41 @@ NAMED = b'{"chat_template": [{"name": "default", "template": "a"}]}'
 def test_shapes_that_a_chat_template_refuses_are_found(tmp_path, content, template) -> None:
     checkpoint = inspect(folder(tmp_path, content))
     assert (checkpoint.template, checkpoint.refused_shapes) == template
+
+
+# A template that raises on a message of which a condition holds.
+EACH = "{%% for m in messages %%}{%% if %s %%}{{ WHAT }}{%% endif %%}{%% endfor %%}"
+RAISING = EACH.replace("WHAT", "raise_exception('x')")
+SAYING = EACH.replace("WHAT", "m.content }}{%% else %%}{{ '[IMG]'")
+
+
+def test_shapes_that_a_template_refuses_are_found_by_rendering_it() -> None:
+    for template, expected_shapes in (
+        (RAISING % "0", ()),
+        ("{% generation %}" + RAISING % "0" + "{%- endgeneration -%}", ()),
+        (RAISING % "m.role == 'developer'", ("developer",)),
+        (RAISING % "m.role == 'system' and not loop.first", ("late_system",)),
+        (
+            RAISING % "m.role == 'user' and not loop.first and messages[0].role == 'user'",
+            ("same_role", "user_after_tool"),
+        ),
+        # A list that became text was not understood; nor was one anywhere else, there.
+        (SAYING % "m.content is string or m.role == 'tool'", ("tool_picture",)),
+        (SAYING % "1", ()),
+        ("{{ raise_exception('never') }}", None),
+        ("{% broken", None),
+        ("{{ messages[0].nothing.at.all }}", None),
+    ):
+        assert refused_shapes(template) == expected_shapes
+
+
+def test_how_weights_are_stored_is_one_word() -> None:
+    for text, scheme in (
+        ("modelopt NVFP4", "nvfp4"),
+        ("compressed-tensors float-quantized", "fp8"),
+        ("compressed-tensors pack-quantized", "int4"),
+        ("AutoRound W4A16", "int4"),
+        ("bfloat16", "none"),
+        ("unheard of", ""),
+    ):
+        assert scheme_of(text) == scheme

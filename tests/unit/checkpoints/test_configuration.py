@@ -16,6 +16,7 @@ from pytest import approx
 
 from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown
 from lockstep.checkpoints.configuration import from_config
+from lockstep.checkpoints.step import ForwardStep, step_of
 from lockstep.fit.pages import sequence_bytes
 from lockstep.recipes.sizing import Serving
 
@@ -163,3 +164,20 @@ def test_what_makes_no_sense_is_unknown_and_no_crash() -> None:
     ):
         with pytest.raises(ArchitectureUnknown):
             from_config({**LLAMA, **broken_configuration}, "config.json")
+
+
+PLAIN = {"hidden_size": 64, "intermediate_size": 128}
+
+
+def test_a_size_or_a_layer_that_was_not_read_gives_no_step() -> None:
+    for sizes in (
+        {"hidden_size": None},
+        {"intermediate_size": None},
+        {"altup_num_inputs": 4},
+        {"index_topk": 2048},
+        {"mamba_dt_rank": 8},
+        {"num_experts": 8},
+        {"layer_types": ["linear_attention", "full_attention"]},
+    ):
+        assert step_of({}, PLAIN) == ForwardStep(3 * 128 + 3 * 64, 3 * 128 + 2 * 64)
+        assert step_of({}, {**PLAIN, **sizes}) is None

@@ -10,7 +10,7 @@ import pytest
 from an_inventory import ANNA, write_inventory
 from click.testing import CliRunner, Result
 
-from lockstep.cli import inventory_option, plan
+from lockstep.cli import inventory_option
 from lockstep.cli.inventory_option import find_inventory
 from lockstep.cli.main import main
 from lockstep.clients.programs import PROGRAMS
@@ -157,13 +157,3 @@ def test_an_output_that_takes_nothing_is_no_traceback(
     command = f"{sys.executable} -m lockstep.cli.main {words}; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert (result.returncode, result.stderr) == (code, message)
-
-
-def test_ctrl_c_ends_with_a_sentence(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(plan, "make", interrupt)
-    write_inventory(working_folder, {"spark1": ANNA}, "inventory")
-    result = run("plan")
-    assert (result.exit_code, result.stderr) == (130, "Ended by Ctrl-C.\n")

@@ -9,8 +9,7 @@ from a_run import Clock, good, plain, step
 from lockstep.deploy import events
 from lockstep.deploy.course import STAGES, Downloads
 from lockstep.deploy.plain import downloads_text
-from lockstep.deploy.summary import HostOutcome
-from lockstep.onhost.core import event_lines
+from lockstep.deploy.screen import frame
 from lockstep.onhost.fetch.download_progress import Progress
 
 TASKS = Path(__file__).parents[3] / "tasks"
@@ -24,17 +23,6 @@ def test_every_part_of_the_deploy_is_of_a_stage() -> None:
     }
     # Sharing belongs to the stages around it.
     assert parts == {part for value in STAGES.values() for part in value} | {"Sharing"}
-
-
-def test_an_event_is_read_as_it_was_said() -> None:
-    outcomes = [good("spark1"), HostOutcome("spark2", "Base", restarts=[])]
-    for event in (
-        events.Ready(),
-        events.Interrupts("spark1", "qwen", again=True, requests=2),
-        *step("Base | Install packages", ["spark1"], []),
-        events.Over(outcomes, ["spark3"], {"a": ["b"]}),
-    ):
-        assert events.read(event_lines.read_event(events.line(event))) == event
 
 
 def weights(have: float, subject: str = "weights a/b", total: float = 60e9) -> Progress:
@@ -81,3 +69,39 @@ def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
         "weights       1:00  … 6.0 of 60.0 GB, 100 MB/s, about 9 min left",
         "weights       2:00  … 12.0 of 60.0 GB, 100 MB/s, about 8 min left",
     ]
+
+
+LOG = "~/.local/state/lockstep/deploys/2026-11-25T221300-17.log"
+
+
+def test_a_picture_in_the_middle_of_the_weights() -> None:
+    clock = Clock()
+    view = plain([], clock)
+    weights = events.StepProgress("Weights | Fetch and verify weights")
+    for event in (events.RunStart(["spark-1", "spark-2"]), *step("Base | x", ["spark-1"]), weights):
+        view.event(event)
+    for second in range(60, 373, 12):
+        clock.now = float(second)
+        model = "weights mistralai/Mistral-Small-4-119B-2603-NVFP4: 9 of 12 files"
+        have = second * 0.08
+        view.line(f"    [spark-1] {model}, {have:.2f} of 68.00 GB, from huggingface.co")
+        view.line(f"    [spark-2] {model}, {have * 0.9:.2f} of 68.00 GB, from spark-1")
+    lines = [line.plain for line in frame(view.course, "spark.py", LOG, 372.0, 80)]
+    assert lines[1:6] == [
+        "✓ checks   ✓ packages",
+        "▸ weights   ██████████░░░░░░░░░░░░░░",
+        "  56.5 of 136.0 GB, 152 MB/s, about 9 min left",
+        "    spark-1  Mistral-Small-4-119B-2603-NVFP4  29.8 of 68.0 GB  from huggingface…",
+        "    spark-2  Mistral-Small-4-119B-2603-NVFP4  26.8 of 68.0 GB  from spark-1",
+    ]
+    assert lines[-1] == f"all lines: {LOG}"
+
+
+def test_a_stage_that_ctrl_c_ended_has_no_tick() -> None:
+    view = plain([], Clock())
+    for event in (events.Ready(), *step("Base | x", ["spark1"]), *step("vLLM | Build", ["spark1"])):
+        view.event(event)
+    view.report_interrupt()
+    view.event(events.Over([good("spark1")]))
+    lines = [line.plain for line in frame(view.course, "spark.py", LOG, 0.0, 80)]
+    assert lines[1] == "✓ checks   ✓ packages   ■ engine"

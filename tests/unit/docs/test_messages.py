@@ -10,9 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lab.cli import lab
-from lab.core.errors import LabError
 from lockstep.cli.main import main
-from lockstep.core.errors import paragraph
 
 REPOSITORY = Path(__file__).parents[3]
 MODULES = (*REPOSITORY.glob("lockstep/**/*.py"), *REPOSITORY.glob("tasks/**/*.py"))
@@ -32,19 +30,6 @@ def no_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LOCKSTEP_LAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LOCKSTEP_LAB", f"absent-{os.getpid()}")
-
-
-def test_a_paragraph_fits_the_terminal_and_keeps_long_words_whole() -> None:
-    digest = "sha256:" + 80 * "a"
-    text = f"one host-key {digest} end\nnext line"
-    assert paragraph(text).splitlines() == ["one host-key", digest, "end", "next line"]
-    # Nor is a command to type broken.
-    text = f"{'word ' * 13}`lockstep recipe list` names them all."
-    assert paragraph(text).splitlines()[1] == "`lockstep recipe list` names them all."
-    # Lines of a log that an error quotes stay, and a remedy that does not fit has its own.
-    error = LabError("it ended:\n  1\n  2", "Log: /a")
-    assert error.paragraph() == "lockstep: it ended:\n  1\n  2\nLog: /a"
-    assert LabError("word " * 14 + "end", "Run: it").paragraph().endswith("word\nend.\nRun: it")
 
 
 @pytest.mark.parametrize("command", sorted(OF_A_RUNNING_LAB))
@@ -67,7 +52,8 @@ def test_who_is_not_root_is_told_so(command: str, monkeypatch: pytest.MonkeyPatc
 def strings(path: Path) -> set[str]:
     """The strings of a module without its docstrings, but with those that `--help` shows."""
     every = list(ast.walk(ast.parse(path.read_text())))
-    kinds = (ast.Module, ast.ClassDef, *(() if "cli" in path.relative_to(REPOSITORY).parts else (ast.FunctionDef,)))
+    is_shown = "cli" in path.relative_to(REPOSITORY).parts
+    kinds = (ast.Module, ast.ClassDef, *(() if is_shown else (ast.FunctionDef,)))
     docstrings = {ast.get_docstring(node, False) for node in every if isinstance(node, kinds)}
     return {str(node.value) for node in every if isinstance(node, ast.Constant)} - docstrings
 

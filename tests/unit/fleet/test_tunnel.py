@@ -12,7 +12,7 @@ from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import tunnel
 
 SPARK = Login("spark-1", ("ssh", "--", "spark-1"))
-# Listens where `-L 127.0.0.1:PORT:…` says, and writes down what it was asked; ends on a line.
+# Listens where `-L 127.0.0.1:PORT:…` says, and writes down what it was asked.
 SSH = """exec {python} -c '
 import socket, sys, time
 words = sys.argv[1:]
@@ -21,8 +21,7 @@ held = [
     socket.create_server(("127.0.0.1", int(word.split(":")[1])))
     for option, word in zip(words, words[1:]) if option == "-L"
 ]
-time.sleep({seconds})
-print("Timeout, server not responding.", file=sys.stderr)
+time.sleep(30)
 ' "$@"
 """
 
@@ -31,8 +30,7 @@ print("Timeout, server not responding.", file=sys.stderr)
 def ssh_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The arguments that ssh got."""
     target_path = tmp_path / "asked"
-    text = SSH.format(python=sys.executable, asked=target_path, seconds=30)
-    program(tmp_path / "bin", "ssh", text)
+    program(tmp_path / "bin", "ssh", SSH.format(python=sys.executable, asked=target_path))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/local/bin:/usr/bin:/bin")
     return target_path
 

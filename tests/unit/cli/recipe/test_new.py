@@ -385,13 +385,3 @@ def test_without_an_inventory_that_can_be_read_the_lines_are_printed(hub: Hub) -
     output = run("new", "org/a", "--name", "b")
     assert "inventory.py is wrong, so its Sparks do not count here" in output
     assert "not valid Python" in run("new", "org/a", "-i", "inventory.py", code=2)
-
-
-def test_the_example_of_the_documents_is_what_is_said(hub: Hub) -> None:
-    hub.add("org/Model-35B-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
-    document = (Path(__file__).parents[4] / "docs/recipes.md").read_text(encoding="utf-8")
-    example = document.split("$ lockstep recipe new org/Model-35B-NVFP4\n")[1].split("\n\n")[0]
-    # The first line has the commit, which follows from the test's own files.
-    example_text = " ".join(example.partition("\n")[2].split())
-    assert len(example_text) > 300
-    assert example_text in run("new", "org/Model-35B-NVFP4")
