@@ -126,9 +126,7 @@ TABLE = " spark1  error  disk: 12 GiB free\n                -> free some\n\nMend
     ],
     ids=["a refusal", "wrong data", "a fault of ours"],
 )
-def test_a_run_that_did_not_begin_shows_why(
-    run: Deploy, messages: list[Any], code: int, text: str
-) -> None:
+def test_a_run_that_did_not_begin_shows_why(run, messages, code, text) -> None:
     result = run(messages)
     assert result.exit_code == code
     assert text in result.output
@@ -179,9 +177,7 @@ def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
     assert "it does not fit" in result.output and "Lockstep · " not in result.output
 
 
-def test_ctrl_c_at_the_question_changes_nothing(
-    folder: Path, run: Deploy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_at_the_question_changes_nothing(folder, run, monkeypatch) -> None:
     def ctrl_c(_: object) -> None:
         raise KeyboardInterrupt("Nothing was changed.")
 

@@ -60,9 +60,7 @@ def test_the_only_one_is_found(working_folder: Path, names: list[str], expected_
     assert find_inventory().name == expected_name
 
 
-def test_of_several_none_is_guessed_and_the_checkout_has_its_own(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_several_none_is_guessed_and_the_checkout_has_its_own(working_folder, monkeypatch):
     write_files(working_folder, "inventories/a.py", "inventories/b.py")
     with pytest.raises(InventoryError) as no:
         find_inventory()
@@ -101,7 +99,6 @@ def commands(group: click.Group, context: click.Context, *above: str) -> Iterato
 
 
 def test_no_command_is_forgotten_here() -> None:
-    assert isinstance(main, click.Group)
     assert sorted(commands(main, click.Context(main))) == sorted((*COMMANDS, *WITHOUT))
 
 
@@ -150,9 +147,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(working_folder: Path) -> Non
         *((f"{words} | true", 0, "") for words in ("recipe list", "plan", "help security")),
     ],
 )
-def test_an_output_that_takes_nothing_is_no_traceback(
-    working_folder: Path, words: str, code: int, message: str
-) -> None:
+def test_an_output_that_takes_nothing_is_no_traceback(working_folder, words, code, message) -> None:
     write_inventory(working_folder, {"spark1": ANNA}, "inventory")
     command = f"{sys.executable} -m lockstep.cli.main {words}; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)

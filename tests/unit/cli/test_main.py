@@ -1,8 +1,5 @@
 """The `lockstep` command itself, and `lockstep help`: the pages of docs, whole or by section."""
 
-from pathlib import Path
-
-import pytest
 from click.testing import CliRunner
 
 from lockstep.cli import help as help_command
@@ -54,9 +51,7 @@ def test_every_page_is_listed_with_its_subject() -> None:
     assert lines["drift"] == "Drift" and lines["evidence/cuda"].startswith("Evidence")
 
 
-def test_a_page_or_a_section_is_shown_whole_and_an_absent_one_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_or_a_section_is_shown_whole_and_an_absent_one_answered(tmp_path, monkeypatch):
     (tmp_path / "one.md").write_text(PAGE)
     monkeypatch.setattr(help_command, "DOCS", tmp_path)
     for section, part in (

@@ -231,9 +231,7 @@ def test_a_first_deploy_has_none_before_it(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("choice", "words"), [("return", []), ("keep", ["--keep-data"])])
-def test_open_webuis_data_return_where_that_is_wanted(
-    site: Site, monkeypatch: pytest.MonkeyPatch, choice: str, words: list[str]
-) -> None:
+def test_open_webuis_data_return_where_that_is_wanted(site, monkeypatch, choice, words) -> None:
     site.copies = [Fitting(choose(site.inventory)[0][0], "image", 7, "2026-11-23 10:00 UTC", 3, 2)]
     refusal = site.back("--yes", exit_code=2)
     assert "--data return" in refusal.stderr and not site.commands

@@ -103,9 +103,7 @@ def test_this_machine_may_have_no_deploy_either() -> None:
         ("up now: mistral", ("--dry",), "Ended by Ctrl-C.\n"),
     ],
 )
-def test_ctrl_c_is_no_lost_connection(
-    inventory: Path, line: str, words: tuple[str, ...], message: str
-) -> None:
+def test_ctrl_c_is_no_lost_connection(inventory, line, words, message) -> None:
     folder, pipe = inventory.parent, subprocess.PIPE
     ssh = f'echo "{line}"; touch "{folder}/$$.up"; exec sleep 60'
     with start_lockstep(

@@ -71,9 +71,7 @@ def test_a_password_goes_to_the_deploy_alone_and_no_child_is_awaited(tmp_path: P
     assert view.lines == ["said"]
 
 
-def test_ctrl_c_ends_the_deploy_in_order_or_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_the_deploy_in_order_or_soon(tmp_path, monkeypatch) -> None:
     view = RecordingView(interrupt_at="go on")
     outcome, log = follow(tmp_path, view, "go on", "WAIT")
     assert outcome == (0, True)

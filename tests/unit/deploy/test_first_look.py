@@ -79,9 +79,7 @@ NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
         (NO_ROUTE, f"no connection: {NO_ROUTE}", "Is it on, in this network, and does `ssh anna@"),
     ],
 )
-def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
-    output: str, message: str, remedy: str, look_at
-) -> None:
+def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(output, message, remedy, look_at):
     (only,) = look_at(sudo=f"echo '{output}' >&2; exit 255").findings
     assert (only.code, only.severity, only.message) == ("no-login", "error", message)
     assert only.remedy.startswith(remedy)

@@ -146,7 +146,7 @@ BLIND = edited_recipe(
 )
 EAGLE = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang-eagle"]
 SHA, NEWEST = "sha256:" + "0" * 64, "lmsysorg/sglang:latest"
-DIGEST, RELEASE = f"lmsysorg/sglang@{SHA}", "lmsysorg/sglang:v0.5.16"
+DIGEST, RELEASE = f"lmsysorg/sglang@{SHA}", f"docker.io/lmsysorg/sglang:v0.5.16-cu130@{SHA}"
 FORK = KNOWN.recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
 NOT_QUANTISED = KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
 THROUGHPUT = replace(PRODUCTION, env={"VLLM_FLASHINFER_MOE_BACKEND": "throughput"})
@@ -251,11 +251,7 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("kernels-corrupt", None, served_recipe(SGLANG, MARLIN)),
     # What a tag says that is no release is not known, and what is newest has the other kernels.
     ("kernels-corrupt", "warning", replace(SGLANG, container=DIGEST)),
-    (
-        "kernels-corrupt",
-        "warning",
-        replace(SGLANG, container=f"docker.io/{RELEASE}-cu130@{SHA}"),
-    ),
+    ("kernels-corrupt", "warning", replace(SGLANG, container=RELEASE)),
     ("kernels-corrupt", None, OLDER_SGLANG),
     ("kernels-corrupt", None, stated_recipe(NEW_SGLANG, moe=False)),
     ("kernels-corrupt", None, served_recipe(NEW_SGLANG, quantization="bf16")),
@@ -265,9 +261,7 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
 
 
 @pytest.mark.parametrize(("code", "severity", "recipe"), CLAIMS)
-def test_what_a_recipe_claims_wrongly_is_found_and_only_that(
-    code: str, severity: str | None, recipe: Recipe
-) -> None:
+def test_what_a_recipe_claims_wrongly_is_found_and_only_that(code, severity, recipe) -> None:
     severities = {item.severity for item in findings_of(recipe, code)}
     assert severities == ({severity} if severity else set())
 

@@ -71,9 +71,7 @@ def test_a_command_that_did_not_run_says_why(put_ssh: Callable[[str], None]) -> 
         assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
 
 
-def test_without_ssh_or_an_answer_in_time_that_is_said(
-    put_ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ssh_or_an_answer_in_time_that_is_said(put_ssh, monkeypatch) -> None:
     put_ssh("exec sleep 60")
     answer = hosts.ask(SPARK, ["true"], limit_s=0.1)
     assert answer.fault == "no answer within 0 s" and answer.code != 0

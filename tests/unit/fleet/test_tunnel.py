@@ -51,16 +51,13 @@ def test_the_hosts_own_port_is_taken_here_if_free_and_an_end_is_told(ssh_argumen
         with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
             assert connection.urls != (f"http://127.0.0.1:{port}",)
     with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as connection:
-        assert connection.process is not None
         connection.process.terminate()
         connection.process.wait()
         with pytest.raises(LockstepError, match="spark-1: the tunnel to the host has ended"):
             connection.check()
 
 
-def test_this_machine_itself_needs_none_and_one_that_is_refused_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_machine_itself_needs_none_and_one_that_is_refused_says_why(tmp_path, monkeypatch):
     with tunnel(Login("@local", ()), ["http://127.0.0.1:1"]) as connection:
         assert connection.urls == ("http://127.0.0.1:1",)
         connection.check()

@@ -155,9 +155,7 @@ def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
         ("other", "other", "engine"),
     ],
 )
-def test_a_name_that_a_model_or_its_fallback_needs_is_refused_where_it_is_taken(
-    name: str, unit: str, webui: str
-) -> None:
+def test_a_name_that_a_model_or_its_fallback_needs_is_refused_where_it_is_taken(name, unit, webui):
     taking = ModelData(recipe="spare", unit=unit, port=8001)
     data = settings(**{"model": replace(MODEL, fallback="spare"), name: taking})
     with pytest.raises(LockstepError, match="taken"):

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from an_inventory import TWO, write_inventory
 from click.testing import CliRunner
 
@@ -18,9 +17,7 @@ def sparks(folder: Path, **minimum: object) -> str:
     return str(write_inventory(folder, {name: {"models": own_models} for name in TWO}))
 
 
-def test_one_line_per_host_and_the_worst_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_line_per_host_and_the_worst_code(tmp_path, monkeypatch) -> None:
     commands = {}
     good = HostAnswer(0, "qwen: 71.5 tok/s (65.5 to 77.8)\n")
 

@@ -93,11 +93,9 @@ class Hub:
             files["model.safetensors.index.json"] = json.dumps({"weight_map": places})
         content = {file: text.encode() for file, text in files.items() if text}
         sizes = {file: len(data) for file, data in content.items()} | dict(weights)
-        siblings = [
-            {"rfilename": file, "size": size, "blobId": "0"} for file, size in sizes.items()
-        ]
+        entries = [{"rfilename": file, "size": size, "blobId": "0"} for file, size in sizes.items()]
         commit = hashlib.sha1(name.encode()).hexdigest()
-        revision = as_json({"sha": commit, "siblings": siblings})
+        revision = as_json({"sha": commit, "siblings": entries})
         self._answers[f"/api/models/{name}/revision/main"] = revision
         for file, data in (dict.fromkeys(weights, start) | content).items():
             self._answers[f"/{name}/resolve/{commit}/{file}"] = partial(self._part, data)
@@ -159,7 +157,7 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
     assert (recipe.lockstep.moe, "--moe-backend" in argv) == (False, False)
     assert "weights 54.0 GB, not quantised" in output
     # As much as the gate admits.
-    needed_gib = int(re.search(r"(\d+)(?:\.\d+)? GiB must be available", output)[1])  # type: ignore[index]
+    needed_gib = int(re.search(r"(\d+)(?:\.\d+)? GiB must be available", output)[1])
     assert recipe.defaults["max_model_len"] == 262144 and needed_gib <= 112
     # What no other recipe needs is not taken along.
     assert recipe.lockstep.draft is None and "--speculative-config" not in argv
@@ -186,7 +184,6 @@ def test_a_mixture_gets_the_freeze_guard_of_its_quantisation_and_its_own_figures
     assert (recipe.lockstep.moe, recipe.lockstep.licence) == (True, "Apache-2.0")
     assert recipe.defaults["host"] == "127.0.0.1"
     own = recipe.lockstep.checkpoint
-    assert own is not None and own.weights_gb is not None and own.architecture is not None
     assert (own.weights_gb.value, own.quantisation) == (24, "nvfp4")
     kinds = {group.kind: group.count for group in own.architecture.layers}
     assert kinds == {"recurrent": 30, "full": 10}
@@ -240,9 +237,7 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
     assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
     assert option(recipe, "--ctx-size") == "40960"
     assert "weights 6.0 GB, gguf" in output and "unknown" not in output
-    own = recipe.lockstep.checkpoint
-    assert own is not None and own.architecture is not None
-    assert own.architecture.layers[0].kv_heads == 8
+    assert recipe.lockstep.checkpoint.architecture.layers[0].kv_heads == 8
 
 
 def test_gguf_needs_one_whole_quantisation_and_unknown_layers_a_short_context(hub: Hub) -> None:
@@ -341,9 +336,7 @@ def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub:
     assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
 
 
-def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(
-    hub: Hub, tmp_path: Path
-) -> None:
+def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(hub, tmp_path) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     ports = []
     for name in ("a", "b", "c"):
@@ -356,9 +349,7 @@ def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(
     assert f' "{folder}",),' in output
 
 
-def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(hub, monkeypatch):
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
