@@ -195,15 +195,3 @@ def test_a_spark_keeps_its_worse_case_and_the_engines_that_have_no_such_profile(
     assert worse == better
     sglang = fit(KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"], KNOWN.knowledge)
     assert next(t.gib for t in sglang.terms if t.name == OVERHEAD) == 2.7
-
-
-@pytest.mark.parametrize(("machine", "release"), [("dgx-spark", "0.26.0"), ("dgx-spark-64", None)])
-def test_a_sparks_range_holds_what_dflash_held_and_was_not_predicted(machine, release) -> None:
-    """4.57 GiB beside weights and KV cache with 64 sequences, on one H200 (docs/evidence/cuda)."""
-    assert "| Qwen3.6 with DFlash, 64 sequences | 66.46, 66.54 | 2.41, 4.57 |" in DOCUMENT
-    settings = {"sequences": 64, "batched_tokens": 8192, "context": 65536, "release": release}
-    dflash = replace(serving(PRODUCTION), **settings)
-    prediction = fit(PRODUCTION, KNOWN.knowledge, machine=machine, asked=dflash)
-    weights_gib = sum(term.gib for term in prediction.terms if term.name != OVERHEAD)
-    worse, better = prediction.room_gib
-    assert worse < prediction.budget_gib - weights_gib - 4.57 < better

@@ -6,12 +6,7 @@ from functools import partial
 import pytest
 
 from lockstep.core.errors import InventoryError, LockstepError, UnitError
-from lockstep.files.systemd_quoting import (
-    assignment,
-    free_text,
-    quoted_argument,
-    quoted_path,
-)
+from lockstep.files.systemd_quoting import assignment, free_text, quoted_argument, quoted_path
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.lock.pins import Pins

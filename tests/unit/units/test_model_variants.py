@@ -216,11 +216,7 @@ def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -
 
 
 def test_the_host_reaches_its_own_engine_wherever_that_listens() -> None:
-    for bind_to, address in (
-        ("0.0.0.0", "127.0.0.1"),
-        ("::", "[::1]"),
-        ("fd00::7", "[fd00::7]"),
-    ):
+    for bind_to, address in (("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("fd00::7", "[fd00::7]")):
         variant = make_variant(data=settings(model=replace(MODEL, bind=bind_to)))
         assert variant.served_model.url == f"http://{address}:8000"
 
