@@ -43,7 +43,7 @@ def test_every_quantisation_of_a_repository_is_named_also_by_its_folder_alone() 
         "odd": ("odd.gguf",),
     }
     assert quantisations(["model.safetensors"]) == {}
-    assert list(files_of(NAMES, "K_M")) == []
+    assert (list(files_of(NAMES, "K_M")), list(files_of(NAMES, "ud-iq2_m"))) == ([], PARTS)
     # Files are named as they are, and a quantisation with its mark.
     assert chosen_files(NAMES, ["README.md", ":UD-IQ2_M", "gone.json"]) == {
         "README.md": ("README.md",),

@@ -186,7 +186,7 @@ def test_ctrl_c_at_the_question_changes_nothing(folder, run, monkeypatch) -> Non
     streams = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(deploy, "sys", SimpleNamespace(stdin=streams, stdout=sys.stdout))
     monkeypatch.setattr(deploy, "confirm", ctrl_c)
-    result = run([events.RunStart(["spark1"]), QWEN, events.Ready(), "WAIT"])
+    result = run([events.RunStart(["spark1"]), QWEN, events.Ready()])
     assert result.exit_code == 130
     assert result.output.endswith("Ended by Ctrl-C. Nothing was changed.\n")
     assert "answered" not in next((folder / "state").rglob("*.log")).read_text()

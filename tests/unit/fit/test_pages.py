@@ -74,6 +74,7 @@ def test_a_start_on_a_card_is_predicted_within_three_percent(name: str) -> None:
 
 QWEN = MODELS[MIXTURE].architecture
 GEMMA = KNOWN.knowledge.checkpoint("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
+OSS = KNOWN.knowledge.checkpoint("openai/gpt-oss-120b").architecture
 DRAFT = KNOWN.knowledge.checkpoint("z-lab/Qwen3.6-35B-A3B-DFlash").architecture
 _L = Layers
 
@@ -99,6 +100,27 @@ def test_every_kind_shares_blocks_as_vllms_own_functions_do(bytes_, layers) -> N
     """
     size = sequence_bytes(tuple(layers), 131072, Serving(batched_tokens=4096))
     assert size == pytest.approx(bytes_, rel=0.003)
+
+
+# 12 and 13 layers, as gpt-oss-20b with an EAGLE draft: groups of 13, with one empty.
+UNEVEN = (replace(OSS.layers[0], count=13), replace(OSS.layers[1], count=12))
+DRAFTING = Serving(draft_tokens=3, prefix_caching=False)
+
+
+@pytest.mark.parametrize(
+    ("layers", "context", "settings", "kv", "sequences"),
+    [
+        # Its two shapes of attention fill pages of one size with 16 and with 32 tokens.
+        (GEMMA.layers, 262144, Serving(), 90, 10.8129),
+        (UNEVEN, 131072, Serving(), 40, 10.9295),
+        # The draft's page is twice the model's, and 10 layers in groups of 8 leave 6 empty.
+        ((*QWEN.layers, *DRAFT.layers), 262144, DRAFTING, 41.25, 2.4852),
+    ],
+)
+def test_vllms_own_functions_share_out_a_cache_likewise(layers, context, settings, kv, sequences):
+    """`get_kv_cache_groups` and `get_kv_cache_capacity` of 0.26.0, called without a GPU."""
+    shared_out = kv * GIB / sequence_bytes(layers, context, settings)
+    assert shared_out == pytest.approx(sequences, rel=0.001)
 
 
 def test_a_head_of_compressed_attention_sees_a_window_alone() -> None:
