@@ -1,7 +1,5 @@
 """The licence policy: OSI-approved by SPDX id, unknown is not accepted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

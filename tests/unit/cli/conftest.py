@@ -1,7 +1,5 @@
 """Fixtures that tests of commands share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import an_inventory

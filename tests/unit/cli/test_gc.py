@@ -1,102 +1,88 @@
 """`lockstep gc`: what would go from each Spark, a question, and what went."""
 
-from __future__ import annotations
-
-from pathlib import Path
+import json
 from types import SimpleNamespace
 
 import click
 import pytest
-from an_inventory import TWO
-from click.testing import Result
-from over_ssh import invoke_lockstep
+from an_inventory import TWO, write_inventory
+from click.testing import CliRunner
 
 from lockstep.cli import common
+from lockstep.cli import gc as module
+from lockstep.cli.main import main
+from lockstep.fleet.hosts import HostAnswer
 
-HOSTS = TWO
-PLAN = (
-    '{"items": [{"kind": "engine", "name": "abc", "bytes": 2500000000},'
-    ' {"kind": "image", "name": "x@sha256:1", "bytes": 700000}],'
-    ' "dropped": [1], "digest": "d1"}'
-)
-NOTHING = '{"items": [], "dropped": [], "digest": "d0"}'
-GONE = '{"removed": [{"kind": "engine", "name": "abc", "bytes": 2500000000}], "failed": []}'
-HALF = (
-    '{"removed": [], "failed":'
-    ' [{"kind": "engine", "name": "abc", "bytes": 1, "why": "Permission denied"}]}'
-)
-# Notes every call, and answers as the host that it was asked for.
-SSH = """\
-for word in "$@"; do host=$command; command=$word; done
-echo "$host $command" >> "$(dirname "$0")/calls"
-case "$host $command" in
-  spark-2.local*) {second} ;;
-  *" plan "*) echo '{plan}' ;;
-  *) echo '{gone}' ;;
-esac
-"""
-PROGRAM = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep cleanup"
+ENGINE = {"kind": "engine", "name": "abc", "bytes": 2_500_000_000}
+IMAGE = {"kind": "image", "name": "x@sha256:1", "bytes": 700_000}
+PLAN = {"items": [ENGINE, IMAGE], "dropped": [1], "digest": "d1"}
+NOTHING = {"items": [], "dropped": [], "digest": "d0"}
+GONE = {"removed": [ENGINE], "failed": []}
+HALF = {"removed": [], "failed": [{**ENGINE, "why": "Permission denied"}]}
+SILENT = HostAnswer(255, fault="no connection: timed out")
 
 
-def run(
-    path: Path,
-    *words: str,
-    plan: str = PLAN,
-    removal: str = GONE,
-    second: str = f"echo '{NOTHING}'",
-    exit_code: int = 0,
-) -> Result:
-    text = SSH.replace("{plan}", plan).replace("{gone}", removal).replace("{second}", second)
-    result = invoke_lockstep(path.parent, text, "gc", "-i", str(path), *words)
-    assert result.exit_code == exit_code, result.output
-    return result
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Gives what `lockstep gc WORDS` prints, and what each Spark's program was told."""
+    path = write_inventory(tmp_path, TWO)
+
+    def run(*words, plan=PLAN, removal=GONE, second=NOTHING, exit_code=0):
+        commands = []
+
+        def ask(login, argv, limit_s):
+            assert argv[:2] == ["sudo", "-n"]
+            words = argv[argv.index("cleanup") + 1 :]
+            commands.append((login.name, " ".join(words)))
+            answer = plan if words[0] == "plan" else removal
+            answer = second if login.name == "spark-2.local" else answer
+            return answer if answer is SILENT else HostAnswer(0, json.dumps(answer))
+
+        monkeypatch.setattr(module, "ask", ask)
+        result = CliRunner().invoke(main, ["gc", "-i", str(path), *words])
+        assert result.exit_code == exit_code, result.output
+        return result.output, sorted(commands)
+
+    return run
 
 
-def calls(path: Path) -> list[str]:
-    return sorted((path.parent / "bin/calls").read_text().splitlines())
-
-
-def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory: Path) -> None:
-    result = run(inventory, "--dry", "--keep", "3")
-    assert [" ".join(line.split()) for line in result.output.splitlines()] == [
+def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(run) -> None:
+    output, commands = run("--dry", "--keep", "3")
+    assert [" ".join(line.split()) for line in output.splitlines()] == [
         "spark-1.local: 2.3 GiB",
         "what name size",
         "engine abc 2.3 GiB",
         "image x@sha256:1 683.6 KiB",
         "spark-2.local: nothing to remove",
     ]
-    assert calls(inventory) == [
-        f"spark-1.local {PROGRAM} plan --keep 3",
-        f"spark-2.local {PROGRAM} plan --keep 3",
-    ]
+    assert commands == [("spark-1.local", "plan --keep 3"), ("spark-2.local", "plan --keep 3")]
     # With nothing to remove nobody is asked.
-    result = run(inventory, plan=NOTHING)
-    output = "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n"
-    assert (result.exit_code, result.output) == (0, output)
+    output, _ = run(plan=NOTHING)
+    assert output == "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n"
     # What is deployed stays in any case.
-    run(inventory, "--keep", "0", exit_code=2)
+    run("--keep", "0", exit_code=2)
 
 
-def test_only_hosts_with_something_to_remove_do_so_and_failures_are_named(inventory: Path) -> None:
-    result = run(inventory, "--yes")
-    assert result.output.endswith("spark-1.local: 2.3 GiB freed\n")
-    assert calls(inventory) == [
-        f"spark-1.local {PROGRAM} plan --keep 2",
-        f"spark-1.local {PROGRAM} remove --digest d1 --keep 2",
-        f"spark-2.local {PROGRAM} plan --keep 2",
+def test_only_hosts_with_something_to_remove_do_so_and_failures_are_named(run) -> None:
+    output, commands = run("--yes")
+    assert output.endswith("spark-1.local: 2.3 GiB freed\n")
+    assert commands == [
+        ("spark-1.local", "plan --keep 2"),
+        ("spark-1.local", "remove --digest d1 --keep 2"),
+        ("spark-2.local", "plan --keep 2"),
     ]
-    result = run(inventory, "--yes", removal=HALF, exit_code=1)
-    assert "spark-1.local: engine abc stays: Permission denied" in result.output
-    result = run(inventory, "--yes", second="echo timed out >&2; exit 255", exit_code=2)
-    assert "spark-2.local: no connection: timed out" in result.output
-    assert "spark-1.local: 2.3 GiB freed" in result.output
+    output, _ = run("--yes", removal=HALF, exit_code=1)
+    assert "spark-1.local: engine abc stays: Permission denied" in output
+    output, _ = run("--yes", second=SILENT, exit_code=2)
+    assert "spark-2.local: no connection: timed out" in output
+    assert "spark-1.local: 2.3 GiB freed" in output
 
 
-def test_without_a_yes_nothing_is_removed(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(inventory, exit_code=2)
-    assert "--yes removes, --dry only shows" in result.output
+def test_without_a_yes_nothing_is_removed(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, _ = run(exit_code=2)
+    assert "--yes removes, --dry only shows" in output
 
-    def ctrl_c(*_: object, **__: object) -> None:
+    def ctrl_c(_):
         try:
             raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -105,6 +91,8 @@ def test_without_a_yes_nothing_is_removed(inventory: Path, monkeypatch: pytest.M
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(common, "sys", SimpleNamespace(stdin=terminal))
     monkeypatch.setattr(click, "confirm", ctrl_c)
-    result = run(inventory, exit_code=130)
-    assert result.stderr == "Ended by Ctrl-C. Nothing was changed.\n"
-    assert [line for line in calls(inventory) if "remove" in line] == []
+    output, commands = run(exit_code=130)
+    assert "Ended by Ctrl-C. Nothing was changed.\n" in output
+    assert [words for _, words in commands if "remove" in words] == []
+    monkeypatch.setattr(click, "confirm", lambda _: True)
+    assert ("spark-1.local", "remove --digest d1 --keep 2") in run()[1]

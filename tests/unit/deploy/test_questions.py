@@ -1,7 +1,5 @@
 """A deploy's questions to a host: all that its operations read, and no text that it knows."""
 
-from __future__ import annotations
-
 import importlib
 from fnmatch import fnmatch
 from typing import Any
@@ -25,10 +23,9 @@ def intended_questions(**data: Any) -> tuple[DesiredState, dict[str, Any]]:
 
 
 def test_every_question_has_its_reader_and_needs_no_asking_where_nothing_is_wanted() -> None:
+    fabric = {"interfaces": {"enp1s0f0np0": "10.0.0.1/24"}, "netplan": True}
     _, asked_questions = intended_questions(
-        firewall={"enabled": True},
-        fabric={"interfaces": {"enp1s0f0np0": "10.0.0.1/24"}, "netplan": True},
-        fabric_address="10.0.0.1",
+        firewall={"enabled": True}, fabric=fabric, fabric_address="10.0.0.1"
     )
     for name in asked_questions:
         module, _, function = name.partition(".")

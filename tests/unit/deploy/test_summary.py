@@ -1,26 +1,23 @@
 """The last lines of a run: what runs where, and which host failed at what, in 80 columns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from a_spark import spark
 
+from lockstep.deploy.closing import unexplained_end
+from lockstep.deploy.course import Course
 from lockstep.deploy.summary import HostOutcome, render, rows
 from lockstep.inventory.host import HostPlan
 
 PLAN = spark("spark1")
 UNITS: dict[str, Any] = {
-    "vllm-qwen36.service": {"ActiveState": "active", "links": []},
-    "sglang-mistral4.service": {"ActiveState": "inactive", "links": []},
-    "sglang-mistral4-fallback.service": {"ActiveState": "inactive", "links": []},
-    "vllm.service": {"ActiveState": "failed", "links": []},
-    "lockstep-gateway.service": {"ActiveState": "active", "links": []},
-    "open-webui.service": {"ActiveState": "active", "links": []},
+    f"{name}.service": {"ActiveState": state, "links": []}
+    for name, state in {
+        **{"vllm-qwen36": "active", "sglang-mistral4": "inactive", "vllm": "failed"},
+        **{"lockstep-gateway": "active", "open-webui": "active"},
+    }.items()
 }
-ENGINES: dict[str, Any] = {
-    "check": {"version": "0.19.2rc1.dev7", "torch": "2.10.0+cu130", "cuda": "13.0"}
-}
+ENGINES = {"check": {"version": "0.19.2rc1.dev7", "torch": "2.10.0+cu130", "cuda": "13.0"}}
 AVAILABLE = int(31.25 * 2**30)
 
 
@@ -65,13 +62,11 @@ def test_what_runs_on_a_host() -> None:
 def test_a_wiped_host_has_nothing_and_an_unasked_engine_a_reason() -> None:
     summary_rows = dict(rows(PLAN, PLAN.name, {}, {"check": None}, AVAILABLE, {}))
     assert "venv engine" not in summary_rows
-    parts = [value.partition(",")[0] for value in summary_rows.values()]
-    assert parts == [*5 * ["missing"], "none", "none", "31.2 GiB"]
+    assert summary_rows["gateway"].startswith("missing,")
     reason = "SGLang 0.5.23 cannot be imported: no libcuda.so.1"
-    summary_rows = table(unasked_engines={"mistral": reason, "mistral-fallback": reason})
+    unasked_engines = {"mistral": reason, "mistral-fallback": reason}
     text = f"mistral, mistral-fallback: the start will tell; {reason}"
-    assert summary_rows["engine not asked"] == text
-    assert "engine not asked" not in table()
+    assert table(unasked_engines=unasked_engines)["engine not asked"] == text
 
 
 def test_what_is_hot_or_starts_at_boot_is_named_a_fallback_too() -> None:
@@ -88,14 +83,13 @@ def test_what_is_hot_or_starts_at_boot_is_named_a_fallback_too() -> None:
 
 
 def test_failed_hosts_come_last_with_the_operation_and_its_own_words() -> None:
-    failed_at = "vLLM | Build the engine's environment: vLLM"
-    reason = "uv pip ended with 1\nerror: no space left on device"
     news = ["A new authority was made."]
-    hosts = [HostOutcome("spark2", failed_at, reason, news=news), good(news=news)]
+    reason = "uv pip ended with 1\nerror: no space left on device"
+    hosts = [HostOutcome("spark2", "vLLM | Build", reason, news=news), good(news=news)]
     assert render(hosts) == (
         f"{GOLDEN}\n\n"
         "Note: A new authority was made.\n\n"
-        "FAILED  spark2: vLLM | Build the engine's environment: vLLM\n"
+        "FAILED  spark2: vLLM | Build\n"
         "        uv pip ended with 1\n"
         "        error: no space left on device\n"
         "Done on: spark1\n"
@@ -104,63 +98,13 @@ def test_failed_hosts_come_last_with_the_operation_and_its_own_words() -> None:
     assert "Done on" not in render([good(failed_at="Verify | x")])
 
 
-def test_a_model_of_several_hosts_is_named_once_apart_from_those_of_one() -> None:
-    hosts = [
-        HostOutcome(name, restarts=restarts, together={"glm": ["spark1", "spark2"]})
-        for name, restarts in (("spark1", []), ("spark2", []), ("spark3", ["vllm.service"]))
-    ]
-    assert render(hosts) == (
-        "\nHot models that would be restarted, each host once the one before it serves:\n"
-        "1. spark3: vllm.service\n"
-        "\nHot models of clusters that would go down on all members, and up again when all\n"
-        "  are done:\n"
-        "- glm: spark1, spark2"
-    )
-
-
-def test_no_line_is_wider_than_80_columns_and_nothing_is_cut() -> None:
-    name = "a-spark-with-a-very-long-name.in-a-very-long-domain.example.com"
-    hosts = [f"{name}-{number}" for number in range(3)]
-    reason = "the FlashInfer packages do not agree: " + ", ".join(hosts)
-    failure = HostOutcome(name, failed_at="Base | " + "Install many packages " * 5, reason=reason)
-    text = render([*map(good, hosts), failure])
-    assert max(len(line) for line in text.splitlines()) <= 80
-    for host in hosts:
-        assert text.count(host) >= 3
-    assert text.count("many") == 5
-
-
-AGAIN = "pyinfra site.py deploy.py"
-
-
-def test_after_a_failure_it_says_which_host_has_which_generation_and_what_ends_that() -> None:
-    hosts = [
-        good("spark1", generation="new"),
-        HostOutcome("spark2", "Services", "it does not start", generation="old"),
-        HostOutcome("spark3", "Services", hold_reason="qwen runs on", generation="old"),
-    ]
-    assert render(hosts, again=AGAIN).endswith(
-        "\n"
-        "The hosts differ now. The new generation is on: spark1. It is not, or not whole,\n"
-        "  on: spark2, spark3.\n"
-        "To make them equal, go on where this run ended:\n"
-        "  pyinfra site.py deploy.py"
-    )
-    for generation in ("new", "old", ""):
-        for host in hosts:
-            host.generation = generation
-        text = render(hosts, again=AGAIN)
-        assert "differ" not in text
-        assert text.endswith("Run the same command again: it goes on where this run ended.")
-
-
 def test_hosts_that_returned_or_rolled_back_are_named_and_have_no_table() -> None:
     hosts = [
         good("spark1", failed_at="all", has_returned=True, generation="old"),
         HostOutcome("spark2", "all", has_returned=True, generation="old"),
         HostOutcome("spark3", "Gateway", generation="old"),
     ]
-    assert render(hosts, again=AGAIN) == (
+    assert render(hosts) == (
         "\nFAILED  spark3: Gateway\n"
         "Returned, because not all came through: spark1, spark2\n"
         "Run the same command again: it goes on where this run ended."
@@ -169,10 +113,38 @@ def test_hosts_that_returned_or_rolled_back_are_named_and_have_no_table() -> Non
         HostOutcome("spark1", "Gateway", generation="old", is_rolled_back=True),
         HostOutcome("spark2", "Gateway", reason="it could not return", is_rolled_back=False),
     ]
-    assert render(hosts, again=AGAIN) == (
+    assert render(hosts) == (
         "\nFAILED  spark1: Gateway\n"
         "FAILED  spark2: Gateway\n"
         "        it could not return\n"
         "As before this run: spark1\n"
         "Run the same command again."
     )
+
+
+OFF = "[spark-1] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.9)"
+
+
+def test_hosts_that_are_not_reached_are_named_and_the_remedy() -> None:
+    for line, remedy in (
+        ("[spark-1.invalid] Could not resolve hostname: Name or service not known", "The host is"),
+        (OFF, "The host is off, or its address is wrong."),
+        ("[spark-1] Authentication error (no key)", "Remedy: log in to the host by `ssh`"),
+        ("[spark-1] SSH host key error (Host key does not match)", "Remedy: log in to the host by"),
+    ):
+        lines = ["--> Connecting to hosts...", line, "--> pyinfra error: No hosts remaining!"]
+        first, last = unexplained_end(Course(0.0), lines)
+        assert first == line.replace("[Errno None] ", "")
+        assert last.startswith(remedy)
+    # An error of pyinfra's own is its sentence, without a traceback.
+    lines = [
+        "--> Connecting to hosts...",
+        "Traceback (most recent call last):",
+        'raise PyinfraError(f"No such private key file: {key_filename}")',
+        "<Greenlet at 0x7f: <bound method Host.connect of Host(spark1)>> failed with PyinfraError",
+        "--> pyinfra error in src/gevent/greenlet.py line 912: No such private key file: /x/key",
+    ]
+    assert list(unexplained_end(Course(0.0), lines)) == [
+        "spark1: No such private key file: /x/key. Remedy: correct `ssh_key` in the inventory, or "
+        "copy the key there."
+    ]

@@ -1,7 +1,5 @@
 """The worked examples of CONTRIBUTING.md work: a change that is applied to a copy, and a recipe."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

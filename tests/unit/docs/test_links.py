@@ -1,9 +1,4 @@
-"""Each link of README and docs leads to a file and a heading; each test that is named is there.
-
-Tables of what was measured or reported stand in docs/evidence; a page has the conclusion.
-"""
-
-from __future__ import annotations
+"""Each link of README and docs leads to a file and a heading; each test that is named is there."""
 
 import re
 from pathlib import Path
@@ -38,13 +33,6 @@ def test_every_link_and_every_named_file_is_there(page: Path) -> None:
     made_paths = set(re.findall(r"^\+\+\+ b/(\S+)$", text, re.MULTILINE))
     named_paths = set(PATH.findall(text)) - made_paths
     assert sorted(path for path in named_paths if not (ROOT / path).exists()) == []
-
-
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
-def test_evidence_in_a_page_is_a_conclusion_without_a_table(page: Path) -> None:
-    _, _, tail = page.read_text().partition("\n## Evidence\n")
-    evidence = tail.partition("\n## ")[0]
-    assert [line for line in evidence.splitlines() if line.startswith("|")] == []
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,11 @@
 """Pages have what the code has: state, monitoring, recipes, rolling, and the tools of lint."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-
-import yaml
 
 from lockstep.deploy.closing import STAYING_BY_OPERATION
 from lockstep.deploy.course import REREAD
@@ -60,13 +56,6 @@ def code_paths() -> set[str]:
     return {path.rstrip("/") for path in own_paths | files | folders}
 
 
-def page_paths() -> set[str]:
-    """The paths that the page names, with * for a name in capitals."""
-    return {
-        re.sub(r"\b[A-Z]{2,}\b", "*", path.rstrip("/")) for path in re.findall(r"`(/[^`]+)`", STATE)
-    }
-
-
 def is_named(path: str, known_paths: set[str]) -> bool:
     """Tell whether another path is the same one, by its pattern or as a file in that folder."""
     return any(
@@ -78,7 +67,10 @@ def is_named(path: str, known_paths: set[str]) -> bool:
 
 
 def test_the_page_of_state_has_every_path_of_the_code_and_no_other() -> None:
-    on_page, in_code = page_paths(), code_paths()
+    named_paths = re.findall(r"`(/[^`]+)`", STATE)
+    # A name in capitals stands for any.
+    on_page = {re.sub(r"\b[A-Z]{2,}\b", "*", path.rstrip("/")) for path in named_paths}
+    in_code = code_paths()
     assert sorted(path for path in in_code if not is_named(path, on_page)) == []
     unknown_paths = [path for path in on_page if not is_named(path, in_code | {"/dev/null"})]
     names = {path: f'{path.rpartition("/")[2]}"' for path in unknown_paths}
@@ -88,10 +80,10 @@ def test_the_page_of_state_has_every_path_of_the_code_and_no_other() -> None:
 def test_every_module_on_the_page_of_state_is_there() -> None:
     modules = re.findall(r"`(?!lockstep/)([a-z]+/[a-z_]+)`", STATE)
     rooms = (ROOT / "lockstep/onhost", ROOT / "lockstep")
-    missing = [
-        name for name in modules if not any((room / f"{name}.py").is_file() for room in rooms)
-    ]
-    assert len(modules) > 60 and missing == []
+    missing = set(modules)
+    for room in rooms:
+        missing -= {name for name in modules if (room / f"{name}.py").is_file()}
+    assert len(modules) > 60 and missing == set()
 
 
 #: After a change that is meant: UPDATE_GOLDEN=1 .venv/bin/pytest THIS_FILE
@@ -162,13 +154,9 @@ def test_every_finding_is_documented_and_no_other() -> None:
     assert documented_codes == expanded_codes
 
 
-ROLLING = (ROOT / "docs/rolling.md").read_text(encoding="utf-8")
-SECTION = ROLLING.partition("## What comes back\n")[2].partition("\n## ")[0]
-
-
-def test_what_does_not_return_is_what_the_journal_says_in_few_words() -> None:
-    assert 100 < len([word for word in SECTION.split() if re.search(r"\w", word)]) < 300
-    table = SECTION.partition("| does not return | |\n|---|---|\n")[2].partition("\n\n")[0]
+def test_what_does_not_return_is_what_the_journal_says() -> None:
+    page = (ROOT / "docs/rolling.md").read_text(encoding="utf-8")
+    table = page.partition("| does not return | |\n|---|---|\n")[2].partition("\n\n")[0]
     assert table.splitlines() == [f"| {kind} | {then} |" for kind, then in STAYING.items()]
 
 
@@ -177,15 +165,6 @@ def test_operations_whose_changes_stay_are_those_of_the_deploy() -> None:
     names = {*re.findall(r'name=f?"([^":]+)', tasks), REREAD}
     assert set(STAYING_BY_OPERATION) - names == set()
     assert set(STAYING_BY_OPERATION.values()) == set(STAYING), "--dry names every kind"
-
-
-def test_pre_commit_runs_what_make_lint_runs() -> None:
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    makefile = (ROOT / "Makefile").read_text()
-    assert re.search(r"^lint: style words types$", makefile, re.MULTILINE)
-    rules = re.findall(r"^(?:style|words|types):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
-    lines = [line.strip().replace("$(BIN)", ".venv/bin") for line in "".join(rules).splitlines()]
-    assert [hook["entry"] for hook in hooks] == lines
 
 
 def test_the_newest_version_of_the_changes_is_this_one() -> None:

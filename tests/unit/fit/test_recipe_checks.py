@@ -1,7 +1,5 @@
 """One test for each claim of the articles that a recipe can break."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,27 +63,12 @@ def test_no_image_of_the_catalogue_moves_before_a_lock_asks_for_it() -> None:
     assert not [image for image in images if ":" not in image.rpartition("/")[2]]
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "remedy"),
-    [
-        ("glm-5.1-awq-int4", "fit-none", "4 Sparks hold it"),
-        (
-            "qwen3.6-35b-a3b-prismaquant-dflash-k6",
-            "known-bad",
-            "Choose another recipe of rdtand/Qwen3.6-35B-A3B-Prisma",
-        ),
-    ],
-)
-def test_what_is_refused_says_what_else_to_do(name: str, code: str, remedy: str) -> None:
-    [finding] = findings_of(KNOWN.recipes[name], code)
-    assert finding.remedy.startswith(remedy)
-
-
 def test_a_recipe_of_its_family_that_cannot_run_hides_no_finding() -> None:
     glm = KNOWN.recipes["glm-5.1-awq-int4"]
-    foreign = replace(KNOWN.recipes["glm-5.1-ud-iq2-m"], name="foreign", runtime="trtllm")
+    foreign = replace(GGUF, name="foreign", runtime="trtllm")
     catalogue = replace(KNOWN, recipes={glm.name: glm, foreign.name: foreign})
-    assert "fit-none" in {item.code for item in check(glm, catalogue)}
+    [finding] = [item for item in check(glm, catalogue) if item.code == "fit-none"]
+    assert finding.remedy.startswith("4 Sparks hold it")
 
 
 def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
@@ -117,26 +100,6 @@ lockstep: {{licence: Apache-2.0, {block}}}
 """
 
 
-@pytest.mark.parametrize(
-    ("share", "words", "verdict"),
-    [
-        # A share that is usual for such a model beside a larger one.
-        (0.05, "--runner pooling", "tight"),
-        # One that answers: what it holds beside them is not known.
-        (0.05, "", "tight"),
-        (0.3, "--runner pooling", "fits"),
-        # Its weights are larger.
-        (0.005, "--runner pooling", "does not fit"),
-    ],
-)
-def test_a_small_encoder_fits_into_a_small_share(share: float, words: str, verdict: str) -> None:
-    words += f" --gpu-memory-utilization {share} --max-model-len 8192"
-    sizes = {"num_layers": 24, "num_kv_heads": 16, "head_dim": 64}
-    metadata = {"model_params": "0.57B", "quant_bits": 16, **sizes}
-    recipe = replace(pooling("BAAI/bge-m3", words, "moe: null"), metadata=metadata)
-    assert fit(recipe, KNOWN.knowledge).verdict == verdict
-
-
 def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
     recipe = stated_recipe(SEES, licence=None, draft=Draft(model="a/b"))
     findings = check(recipe, KNOWN)
@@ -149,22 +112,18 @@ def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
     ("container", "entry", "command", "wrong"),
     [
         # Without a lock, of images that everybody knows.
-        ("vllm/vllm-openai:v0.28.0", None, "vllm serve {model}", True),
-        ("docker.io/vllm/vllm-openai@sha256:" + "0" * 64, None, "vllm serve {model}", True),
+        (f"docker.io/vllm/vllm-openai:v1@sha256:{'0' * 64}", None, "vllm serve {model}", True),
         ("ghcr.io/ggml-org/llama.cpp:server-cuda", None, "llama-server -m {model}", True),
         ("a/b:1", None, "vllm serve {model}", False),
         # By the lock.
         ("vllm/vllm-openai:v0.28.0", [], "vllm serve {model}", False),
-        ("a/b:1", ["vllm", "serve"], "vllm serve {model}", True),
         ("a/b:1", ["/usr/bin/vllm"], "vllm serve {model}", True),
+        ("a/b:1", ["/bin/bash"], "vllm serve {model}", True),
         ("a/b:1", ["tini", "--", "vllm", "serve"], "vllm serve {model}", True),
         ("a/b:1", ["python3", "-m", "sglang.launch_server"], "sglang serve --model {model}", True),
-        ("a/b:1", ["python3", "-m", "vllm.entrypoints.openai.api_server"], "vllm serve x", True),
         ("a/b:1", ["/bin/sh", "-c", "vllm serve"], "vllm serve {model}", True),
-        ("a/b:1", ["/bin/bash"], "vllm serve {model}", True),
         # A wrapper starts what it is given.
         ("a/b:1", ["/opt/nvidia/nvidia_entrypoint.sh"], "vllm serve {model}", False),
-        ("a/b:1", ["tini", "--"], "vllm serve {model}", False),
         ("a/b:1", ["/bin/bash", "-c", '. /env; exec "$0" "$@"'], "vllm serve {model}", False),
     ],
 )
@@ -187,9 +146,8 @@ BLIND = edited_recipe(
 )
 EAGLE = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang-eagle"]
 SHA, NEWEST = "sha256:" + "0" * 64, "lmsysorg/sglang:latest"
-DIGEST, RELEASE = f"lmsysorg/sglang@{SHA}", "lmsysorg/sglang:v0.5.16"
+DIGEST, RELEASE = f"lmsysorg/sglang@{SHA}", f"docker.io/lmsysorg/sglang:v0.5.16-cu130@{SHA}"
 FORK = KNOWN.recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
-MTP = KNOWN.recipes["qwen3.6-35b-a3b-nvfp4-mtp-k2"]
 NOT_QUANTISED = KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
 THROUGHPUT = replace(PRODUCTION, env={"VLLM_FLASHINFER_MOE_BACKEND": "throughput"})
 
@@ -221,7 +179,7 @@ def drafting(words: str) -> Recipe:
 
 
 SLIP = "defaults: {max_modle_len: 4096}"
-MARLIN, FLASHINFER = (f"--moe-runner-backend {name}" for name in ("marlin", "flashinfer_mxfp4"))
+MARLIN = "--moe-runner-backend marlin"
 SGLANG = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"]
 NEW_SGLANG = replace(SGLANG, container=NEWEST)
 OLDER_SGLANG = replace(SGLANG, container="lmsysorg/sglang:v0.5.15.post1-cu130")
@@ -234,8 +192,6 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("utilization-unset", "warning", parse(BARE)),
     # k=6 on another quantisation.
     ("draft-too-long", "warning", changed_recipe(SEES, speculative_config=K_6)),
-    # As it is in the catalogue, by a release, it does not move.
-    ("eagle-on-moving-tag", None, EAGLE),
     ("eagle-on-moving-tag", "warning", replace(EAGLE, container="lmsysorg/sglang:latest")),
     ("eagle-on-moving-tag", None, replace(EAGLE, container=DIGEST)),
     ("restart-policy", "warning", replace(PRODUCTION, executor_config=RESTARTING)),
@@ -249,7 +205,6 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("vision-contradiction", "error", replace(SEEING_GGUF, model="/srv/m.gguf")),
     ("vision-unused", "warning", stated_recipe(BLIND, vision=False)),
     ("tensorizer-quantised", "error", tensorizer(FORK)),
-    ("tensorizer-quantised", "error", tensorizer(MTP)),
     ("tensorizer-quantised", None, tensorizer(NOT_QUANTISED)),
     # Only the recipe says how these weights are stored.
     ("tensorizer-quantised", "error", parse(ALONE + "defaults: {load_format: tensorizer}")),
@@ -259,11 +214,8 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("freezing-backend", None, THROUGHPUT),
     # What undoes the guard.
     ("freezing-backend", "warning", edited_recipe(FORK, "{moe_backend}", "auto")),
-    ("freezing-backend", "warning", edited_recipe(FORK, "{moe_backend}", "flashinfer_cutlass")),
-    ("freezing-backend", None, FORK),
     ("freezing-backend", "warning", changed_recipe(PRODUCTION, moe_backend=False)),
     ("mtp-inherits-backend", "warning", KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-mtp-n3"]),
-    ("mtp-inherits-backend", None, KNOWN.recipes["nemotron-3-super-120b-nvfp4"]),
     # Nobody runs them.
     ("key-unknown", "warning", parse(f"{BARE}\noverrides: [{{when: {{nodes: 2}}}}]")),
     ("hooks-not-run", "error", parse(f"{BARE}\nmods: [mods/fix-template]")),
@@ -277,13 +229,11 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     # Nobody reads the configuration of a folder that is on a Spark.
     ("guard-unknown", "error", parse(BARE.replace("a/b", "/data/mine"))),
     # Something takes this key of the defaults, so it is no slip.
-    ("key-unknown", None, parse(f"{BARE} --max-model-len {{max_modle_len}}\n{SLIP}")),
     ("key-unknown", None, parse(f"{BARE} --max-model-len {{config.max_modle_len}}\n{SLIP}")),
     ("key-unknown", None, parse(f"{BARE}\nenv: {{LENGTH: '{{config.max_modle_len}}'}}\n{SLIP}")),
     # As Spark Arena's official recipes have it (2026-11): vLLM makes vectors of both.
     ("kind-unsure", None, pooling("Qwen/Qwen3-VL-Embedding-8B", "--runner pooling")),
     ("kind-unsure", "warning", pooling("Qwen/Qwen3-VL-Reranker-8B", "--runner pooling")),
-    ("kind-unsure", None, pooling("x/Qwen3-VL-Reranker-8B", "--runner pooling", "kind: rerank")),
     ("kind-unsure", None, pooling("Qwen/Qwen3-Reranker-8B", "--convert classify")),
     ("kind-unsure", "warning", pooling("Qwen/Qwen3-Embedding-8B")),
     ("kind-unsure", None, pooling("BAAI/bge-m3", "", "kind: embedding")),
@@ -299,24 +249,19 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     # Marlin with weights of four bits.
     ("kernels-corrupt", "warning", served_recipe(SGLANG, MARLIN, quantization="W4A16")),
     ("kernels-corrupt", None, served_recipe(SGLANG, MARLIN)),
-    ("kernels-corrupt", None, served_recipe(SGLANG, FLASHINFER, quantization="mxfp4")),
     # What a tag says that is no release is not known, and what is newest has the other kernels.
     ("kernels-corrupt", "warning", replace(SGLANG, container=DIGEST)),
-    ("kernels-corrupt", "warning", replace(SGLANG, container="lmsysorg/sglang:v0.5.23")),
-    ("kernels-corrupt", "warning", replace(SGLANG, container=f"docker.io/{RELEASE}-cu130@{SHA}")),
+    ("kernels-corrupt", "warning", replace(SGLANG, container=RELEASE)),
     ("kernels-corrupt", None, OLDER_SGLANG),
     ("kernels-corrupt", None, stated_recipe(NEW_SGLANG, moe=False)),
     ("kernels-corrupt", None, served_recipe(NEW_SGLANG, quantization="bf16")),
     # ModelOpt's class chooses its kernels by a flag.
     ("kernels-corrupt", None, served_recipe(NEW_SGLANG, "--quantization modelopt_fp4")),
-    ("kernels-corrupt", None, PRODUCTION),
 ]
 
 
 @pytest.mark.parametrize(("code", "severity", "recipe"), CLAIMS)
-def test_what_a_recipe_claims_wrongly_is_found_and_only_that(
-    code: str, severity: str | None, recipe: Recipe
-) -> None:
+def test_what_a_recipe_claims_wrongly_is_found_and_only_that(code, severity, recipe) -> None:
     severities = {item.severity for item in findings_of(recipe, code)}
     assert severities == ({severity} if severity else set())
 
@@ -340,7 +285,6 @@ def test_a_slip_in_the_defaults_is_refused(key: str, command: str) -> None:
     [
         ("port", 99999, "1 to 65535"),
         ("port", 0, "1 to 65535"),
-        ("max_num_seqs", 0, "1 or more"),
         ("tensor_parallel", 1.5, "1 or more"),
     ],
 )
@@ -360,8 +304,6 @@ def test_a_cache_type_of_unknown_size_is_named_with_those_that_are_known() -> No
     ("key", "near"),
     [
         ("comand", "command"),
-        ("default", "defaults"),
-        ("lockstpe", "lockstep"),
         ("entrypoint", "executor_config.entrypoint"),
         ("max_model_len", "defaults.max_model_len"),
         # The format has it, or allows whatever else.
@@ -384,27 +326,19 @@ def test_findings_are_ordered_and_waived_by_code() -> None:
 def test_what_corrupts_answers_on_sglang_is_named_with_its_report() -> None:
     [draft] = findings_of(drafting(""), "draft-corrupts")
     assert "sglang#33800" in draft.message
-    recipe = served_recipe(SGLANG, MARLIN, quantization="mxfp4")
-    [kernels] = findings_of(recipe, "kernels-corrupt")
-    assert "inclusionAI/Ling#26" in kernels.message
-    [moving] = findings_of(NEW_SGLANG, "kernels-corrupt")
-    assert "no flag" in moving.message
     # The lock knows what a tag does not say.
     assert not findings_of(NEW_SGLANG, "kernels-corrupt", engine_version="0.5.15.post1")
     assert findings_of(OLDER_SGLANG, "kernels-corrupt", engine_version="0.5.23")
 
 
-HYBRID = KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
-
-
 def states_of(sequences: int, options: str = "") -> list[Finding]:
-    command = f"{HYBRID.command.rstrip()} --max-num-seqs {sequences}{options}"
-    return findings_of(replace(HYBRID, command=command), "too-many-states")
+    command = f"{NOT_QUANTISED.command.rstrip()} --max-num-seqs {sequences}{options}"
+    return findings_of(replace(NOT_QUANTISED, command=command), "too-many-states")
 
 
 def test_more_sequences_than_states_are_refused_with_a_number_that_holds() -> None:
     """vLLM: max_num_seqs (1024) exceeds available Mamba cache blocks (252)."""
-    worse, better = fit(HYBRID, KNOWN.knowledge).states or (0, 0)
+    worse, better = fit(NOT_QUANTISED, KNOWN.knowledge).states
     assert 0 < worse < better < 2048
     (finding,) = states_of(2048)
     assert finding.severity == "error"
@@ -419,7 +353,6 @@ def test_more_sequences_than_states_are_refused_with_a_number_that_holds() -> No
     ("version", "options", "is_kept"),
     [
         ("0.26.0", "", False),
-        ("0.26.1rc1", "", False),
         ("0.32.0", "", True),
         (None, "", True),
         ("a fork", "", True),

@@ -1,7 +1,5 @@
 """A host that falls silent: who reaches it over SSH ends in time."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from pathlib import Path
@@ -20,9 +18,7 @@ WITHIN_S = 45
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-def test_every_ssh_of_ours_gives_up_within_45_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_ssh_of_ours_gives_up_within_45_s(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(tmp_path))
     lab = open_lab("one")
     description = connection.describe(lab, hosts(1))

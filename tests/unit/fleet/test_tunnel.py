@@ -1,7 +1,5 @@
 """A tunnel by ssh: which ports it takes here, and how its end is told."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import tunnel
 
 SPARK = Login("spark-1", ("ssh", "--", "spark-1"))
-# Listens where `-L 127.0.0.1:PORT:…` says, and writes down what it was asked; ends on a line.
+# Listens where `-L 127.0.0.1:PORT:…` says, and writes down what it was asked.
 SSH = """exec {python} -c '
 import socket, sys, time
 words = sys.argv[1:]
@@ -23,8 +21,7 @@ held = [
     socket.create_server(("127.0.0.1", int(word.split(":")[1])))
     for option, word in zip(words, words[1:]) if option == "-L"
 ]
-time.sleep({seconds})
-print("Timeout, server not responding.", file=sys.stderr)
+time.sleep(30)
 ' "$@"
 """
 
@@ -33,8 +30,7 @@ print("Timeout, server not responding.", file=sys.stderr)
 def ssh_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The arguments that ssh got."""
     target_path = tmp_path / "asked"
-    text = SSH.format(python=sys.executable, asked=target_path, seconds=30)
-    program(tmp_path / "bin", "ssh", text)
+    program(tmp_path / "bin", "ssh", SSH.format(python=sys.executable, asked=target_path))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/local/bin:/usr/bin:/bin")
     return target_path
 
@@ -55,16 +51,13 @@ def test_the_hosts_own_port_is_taken_here_if_free_and_an_end_is_told(ssh_argumen
         with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
             assert connection.urls != (f"http://127.0.0.1:{port}",)
     with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as connection:
-        assert connection.process is not None
         connection.process.terminate()
         connection.process.wait()
         with pytest.raises(LockstepError, match="spark-1: the tunnel to the host has ended"):
             connection.check()
 
 
-def test_this_machine_itself_needs_none_and_one_that_is_refused_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_machine_itself_needs_none_and_one_that_is_refused_says_why(tmp_path, monkeypatch):
     with tunnel(Login("@local", ()), ["http://127.0.0.1:1"]) as connection:
         assert connection.urls == ("http://127.0.0.1:1",)
         connection.check()

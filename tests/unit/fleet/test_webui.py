@@ -1,7 +1,5 @@
 """The copy of Open WebUI's data that fits an older image, and its gaps."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

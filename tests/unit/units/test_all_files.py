@@ -1,20 +1,12 @@
 """Files that depend on inventory data alone, and what no file may hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 
 from lockstep.core.errors import InventoryError, LockstepError, UnitError
-from lockstep.files.systemd_quoting import (
-    assignment,
-    free_text,
-    quoted_argument,
-    quoted_path,
-)
+from lockstep.files.systemd_quoting import assignment, free_text, quoted_argument, quoted_path
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
@@ -23,16 +15,9 @@ from lockstep.units.all_files import deployed_files
 
 BARE = Settings(name="spark", models={})
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
-EVERYTHING = Settings(
-    name="spark",
-    models={},
-    proxy=PROXY,
-    sources=Sources(
-        apt=("deb http://packages.example noble main",),
-        python_index="http://me:pa%24$s@index.example:3141/simple/",
-    ),
-    sysctls={"vm.swappiness": "10"},
-)
+INDEX = "http://me:pa%24$s@index.example:3141/simple/"
+SOURCES = Sources(apt=("deb http://packages.example noble main",), python_index=INDEX)
+EVERYTHING = replace(BARE, proxy=PROXY, sources=SOURCES, sysctls={"vm.swappiness": "10"})
 
 
 def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
@@ -66,19 +51,16 @@ def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
     assert tools_environment(replace(BARE, proxy=PROXY)) == "/etc/lockstep/proxy.env"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_value_that_would_break_its_file_is_refused() -> None:
+    for change in (
         {"proxy": Proxy(http="http://x\nSECRET=1")},
         {"sources": Sources(apt=("deb x\ndeb y",))},
         {"sources": Sources(python_index="http://x\nSECRET=1")},
         {"sysctls": {"vm.swappiness": "1\nkernel.x = 2"}},
-    ],
-)
-def test_a_value_that_would_break_its_file_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(InventoryError, match="must be one line") as error:
-        host_files(replace(BARE, **change))
-    assert "SECRET" not in str(error.value)
+    ):
+        with pytest.raises(InventoryError, match="must be one line") as error:
+            host_files(replace(BARE, **change))
+        assert "SECRET" not in str(error.value)
 
 
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
@@ -86,28 +68,17 @@ def test_open_webui_without_a_pin_is_refused_by_name() -> None:
         deployed_files(HostPlan("spark", BARE, ()), Pins(), engine_id="")
 
 
-@pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])
+@pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\x7fb"])
 def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
     for quote in (quoted_argument, free_text, partial(assignment, "NAME")):
         with pytest.raises(UnitError, match="control characters"):
             quote(value)
 
 
-@pytest.mark.parametrize(
-    ("value", "quoted_word"),
-    [
-        ("--port", "--port"),
-        ("", "''"),
-        ('{"k": 3}', "'{\"k\": 3}'"),
-        ("it's", '"it\'s"'),
-        ("50%", "50%%"),
-        ("$HOME", "$$HOME"),
-        ("a\\b", "'a\\\\b'"),
-        (";", "';'"),
-    ],
-)
-def test_a_word_is_quoted_for_systemd(value: str, quoted_word: str) -> None:
-    assert quoted_argument(value) == quoted_word
+def test_a_word_is_quoted_for_systemd() -> None:
+    words = ["--port", "", '{"k": 3}', "it's", "50%", "$HOME", "a\\b", ";"]
+    quoted_words = ["--port", "''", "'{\"k\": 3}'", '"it\'s"', "50%%", "$$HOME", r"'a\\b'", "';'"]
+    assert list(map(quoted_argument, words)) == quoted_words
 
 
 def test_free_text_and_paths_keep_their_percent_signs() -> None:

@@ -1,7 +1,5 @@
 """The nightly backup: its units, its place, and the way to the next Spark with its keys."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -18,7 +16,6 @@ from lockstep.cli.remove import question
 from lockstep.core.errors import InventoryError
 from lockstep.deploy.plan import plan_hosts
 from lockstep.fit import catalogue as catalogues
-from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.resources import accounts
 from lockstep.system.accounts import system_accounts
@@ -41,22 +38,18 @@ def test_each_host_backs_up_to_the_next_and_the_last_to_the_first() -> None:
 
 
 def test_restic_is_told_the_way_by_its_name_and_ssh_reads_it_as_it_is_meant(tmp_path: Path) -> None:
-    first, second = hosts_with(
-        "backup", {"enabled": True, "to": ("/mnt/nas", "peer")}, {"port": 7000}
-    )
+    both = {"enabled": True, "to": ("/mnt/nas", "peer")}
+    first, second = hosts_with("backup", both, {"port": 7000})
     to = json.loads(file_text(first, "backup.json"))["to"]
     assert to == ["/mnt/nas/spark-1", "sftp:spark-2.lockstep:/spark-1"]
     file = tmp_path / "way"
     file.write_text(file_text(first, WAY))
-    output = run(["ssh", "-G", "-F", file, "spark-2.lockstep"]).stdout
-    assert (
-        dict(line.split(None, 1) for line in output.splitlines() if " " in line).items()
-        >= {
-            **{"hostname": "10.77.0.2", "port": "7000", "user": "lockstep-backup"},
-            **{"identityfile": PRIVATE, "hostkeyalias": "spark-2.lockstep"},
-            **{"stricthostkeychecking": "true", "batchmode": "yes"},
-        }.items()
-    )
+    output = settings(run(["ssh", "-G", "-F", file, "spark-2.lockstep"]).stdout)
+    assert output.items() >= {
+        *{"hostname": "10.77.0.2", "port": "7000", "user": "lockstep-backup"}.items(),
+        *{"identityfile": PRIVATE, "hostkeyalias": "spark-2.lockstep"}.items(),
+        *{"stricthostkeychecking": "true", "batchmode": "yes"}.items(),
+    }
     assert not (file_text(first, LISTENER) + file_text(first, UNIT) + file_text(second, WAY))
 
 
@@ -70,11 +63,7 @@ def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -
     assert listener["ForceCommand"] == "internal-sftp" and listener["DisableForwarding"] == "yes"
     assert listener["ChrootDirectory"] == "/var/lib/lockstep-backup"
     assert listener["AuthenticationMethods"] == "publickey"
-    unit = file_text(second, UNIT)
-    assert "IPAddressDeny=any\nIPAddressAllow=10.77.0.1\n" in unit
-    assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark-1" in (
-        unit
-    )
+    assert "IPAddressDeny=any\nIPAddressAllow=10.77.0.1\n" in file_text(second, UNIT)
     assert UNIT in second.watch_units and UNIT not in first.watch_units
     rules = file_text(second, "firewall.nft")
     assert re.findall(r"saddr { (\S+) } tcp dport 7076 accept", rules) == ["10.77.0.1/32"]
@@ -103,45 +92,27 @@ def test_the_account_is_there_for_a_peer_alone() -> None:
     assert "userdel lockstep-backup" in CLOSED[-1]
 
 
-@pytest.mark.parametrize(
-    ("plans", "message"),
-    [
-        ([spark("a", fabric_address="10.0.0.1", backup=PEER)], "a has no peer"),
-        (
-            [spark("a", backup=PEER), spark("b", fabric_address="10.0.0.2")],
-            "fabric_address is no IP address",
-        ),
-        (
-            [spark("a", fabric_address="10.0.0.1", backup=PEER), spark("b", fabric_address="b")],
-            "a has no peer",
-        ),
-    ],
-)
-def test_a_host_without_a_peer_is_refused(plans: Any, message: str) -> None:
-    with pytest.raises(InventoryError, match=message):
-        join_clusters(plans, "site.py")
-
-
-def test_a_peer_that_no_backup_goes_to_is_none() -> None:
-    first, second = hosts_with("backup", {"enabled": True, "to": ("/mnt/nas",)}, {})
-    assert first.plan.backups == second.plan.backups and first.shared_keys == ()
-
-
-def backup_host(**backup: Any) -> DesiredState:
-    plan = spark(backup=backup)
-    return DesiredState(plan, pins_for(plan))
+def test_a_host_without_a_peer_is_refused() -> None:
+    first = spark("a", fabric_address="10.0.0.1", backup=PEER)
+    for plans, message in (
+        ([first], "a has no peer"),
+        ([first, spark("b", fabric_address="b")], "a has no peer"),
+        ([spark("a", backup=PEER), spark("b")], "fabric_address is no IP address"),
+    ):
+        with pytest.raises(InventoryError, match=message):
+            join_clusters(plans, "site.py")
 
 
 def test_a_host_has_them_where_the_inventory_asks_for_them(tmp_path: Path) -> None:
-    bare = backup_host()
-    assert "lockstep-backup.service" not in bare.unit_files and "restic" not in bare.packages
     password = {"command": ("pass", "backup")}
-    first = backup_host(enabled=True, hour=4, to=("/mnt/nas",), password=password)
+    nightly = {"enabled": True, "hour": 4, "to": ("/mnt/nas",), "password": password}
+    bare, first = hosts_with("backup", {}, nightly)
+    assert "lockstep-backup.service" not in bare.unit_files and "restic" not in bare.packages
+    assert first.plan.backups == bare.plan.backups and first.shared_keys == ()
     assert "lockstep-backup.timer" in first.timers and "restic" in first.packages
     # A password by command comes with the deploy.
     assert [file.mode for file in first.uploaded_secrets if file.path == PASSWORD] == ["0600"]
     texts = {file.path.rpartition("/")[2]: file.text for file in first.all_files}
-    assert json.loads(texts["backup.json"])["to"] == ["/mnt/nas/spark1"], "a folder of its own"
     assert "OnCalendar=*-*-* 04:00:00" in texts["lockstep-backup.timer"]
     units = {name: text for name, text in texts.items() if name.startswith("lockstep-backup.")}
     result = run(["systemd-analyze", "verify", *write_files(tmp_path, units)])
@@ -155,13 +126,12 @@ def codes(backup: dict[str, Any], **devices: int) -> tuple[list[str], list[str]]
     facts = healthy(plan, time.time())
     folders = {path: 1 for path in preflight.questions(plan, pins)["paths"]} | devices
     facts["disks"] |= {path: {"device": at, "free": 10**13} for path, at in folders.items()}
-    findings = plan_hosts([plan], pins, catalogues.load(catalogues.FOLDER)).findings
-    preflight_findings = preflight.findings(plan, pins, facts)
-    codes_by_time = [
-        [item.code for item in group if "backup" in item.code]
-        for group in (findings, preflight_findings)
-    ]
-    return codes_by_time[0], codes_by_time[1]
+    findings = (
+        plan_hosts([plan], pins, catalogues.load()).findings,
+        preflight.findings(plan, pins, facts),
+    )
+    first, second = ([item.code for item in group if "backup" in item.code] for group in findings)
+    return first, second
 
 
 def test_backups_on_the_disk_that_they_are_of_are_a_warning_at_each_deploy() -> None:
@@ -172,5 +142,4 @@ def test_backups_on_the_disk_that_they_are_of_are_a_warning_at_each_deploy() -> 
     assert codes({**on, "to": ("/mnt/nas",)}) == ([], ["backup-here"])
     assert codes({**on, "to": ("/mnt/nas",)}, **{"/mnt/nas": 2}) == ([], [])
     assert codes({**on, "to": ("sftp:ann@nas.local:/sparks",)}) == ([], [])
-    two = spark(backup={**on, "to": ("peer",)})
-    assert one_disk_finding(two) is None
+    assert one_disk_finding(spark(backup=PEER)) is None

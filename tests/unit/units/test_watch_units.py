@@ -1,7 +1,5 @@
 """The unit that makes a model hot after a boot; its text is compared in tests/render."""
 
-from __future__ import annotations
-
 import pytest
 from a_spark import pins_for, spark
 

@@ -1,7 +1,5 @@
 """`lockstep alert test`: what each receiver did, by Spark."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

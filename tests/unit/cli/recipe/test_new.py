@@ -1,26 +1,18 @@
 """`lockstep recipe new`: what it writes is a recipe without errors, or nothing is written."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from lab_servers import running
-from local_server import refused_address
+from click.testing import CliRunner
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
-from lab.http.access_log import AccessLog
-from lab.hub import hub_store
 from lab.hub.gguf import write_gguf
-from lab.hub.hub import ACCEPTED_TOKEN, HubServer
-from lab.hub.hub_store import StoredFile
 from lab.hub.safetensors import Tensor
 from lockstep.cli.main import main
 from lockstep.cli.recipe import bind
@@ -30,26 +22,20 @@ from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe, load
 
 GB = 10**9
+#: What the layers of the Qwen3.6 family have in common.
+TEXT: dict[str, Any] = {
+    **{"vocab_size": 248320, "max_position_embeddings": 262144, "full_attention_interval": 4},
+    **{"head_dim": 256, "linear_num_value_heads": 32, "linear_num_key_heads": 16},
+    **{"linear_value_head_dim": 128, "linear_key_head_dim": 128},
+}
 #: Qwen3.6-35B-A3B as its configuration has it, which the catalogue knows as qwen3_5_moe.
 MOE: dict[str, Any] = {
     "model_type": "qwen3_5_moe",
     "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
     "text_config": {
-        "model_type": "qwen3_5_moe_text",
-        "num_experts": 256,
-        "num_experts_per_tok": 8,
-        "hidden_size": 2048,
-        "vocab_size": 248320,
-        "num_hidden_layers": 40,
-        "full_attention_interval": 4,
-        "num_key_value_heads": 2,
-        "num_attention_heads": 16,
-        "head_dim": 256,
-        "linear_num_value_heads": 32,
-        "linear_num_key_heads": 16,
-        "linear_value_head_dim": 128,
-        "linear_key_head_dim": 128,
-        "max_position_embeddings": 262144,
+        **{**TEXT, "model_type": "qwen3_5_moe_text", "num_experts": 256, "num_experts_per_tok": 8},
+        **{"hidden_size": 2048, "num_hidden_layers": 40},
+        **{"num_key_value_heads": 2, "num_attention_heads": 16},
     },
 }
 #: A dense model of the other type of that family, not quantised.
@@ -57,22 +43,13 @@ DENSE: dict[str, Any] = {
     "model_type": "qwen3_5",
     "torch_dtype": "float16",
     "text_config": {
-        **{k: v for k, v in MOE["text_config"].items() if not k.startswith("num_experts")},
-        "model_type": "qwen3_5_text",
-        "hidden_size": 5120,
-        "num_hidden_layers": 64,
-        "num_key_value_heads": 4,
-        "num_attention_heads": 24,
+        **{**TEXT, "model_type": "qwen3_5_text", "hidden_size": 5120, "num_hidden_layers": 64},
+        **{"num_key_value_heads": 4, "num_attention_heads": 24},
     },
 }
 STRANGE: dict[str, Any] = {
-    "model_type": "zebra",
-    "num_hidden_layers": 12,
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "vocab_size": 1000,
-    "max_position_embeddings": 32768,
+    **{"model_type": "zebra", "num_hidden_layers": 12, "hidden_size": 512, "vocab_size": 1000},
+    **{"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 32768},
 }
 GGUF = {
     "x-Q4_K_M.gguf": 5 * GB,
@@ -83,26 +60,19 @@ GGUF = {
 }
 INVENTORY = """
 _models = {
-    "qwen": {
-        "recipe": "qwen3.6-35b-a3b-bf16",
-        "unit": "vllm-qwen36",
-        "port": 30004,
-    }
+    "qwen": {"recipe": "qwen3.6-35b-a3b-bf16", "unit": "vllm-qwen36", "port": 30004},
 }
 _data = {"recipe_folders": (%r, %r), "accept_licences": ("CC-BY-NC-4.0",)}
 sparks = [("spark-1", {**_data, "models": _models})]
 """
-
-
 CARD = "---\nlicense: apache-2.0\n---\n"
-TEMPLATE = "{{ messages | tojson }}"
 
 
 class Hub:
-    """Repositories of the lab's hub; `url` is where it serves them."""
+    """Repositories of a hub; `url` is where it serves them."""
 
-    def __init__(self, root: Path, url: str) -> None:
-        self.root, self.url = root, url
+    def __init__(self, server: LocalServer) -> None:
+        self.url, self._answers = server.url, server.answers
 
     def add(
         self,
@@ -110,67 +80,51 @@ class Hub:
         config: Mapping[str, Any] | None,
         weights: Mapping[str, int],
         *,
-        tensors: tuple[str, ...] = ("model.layers.0.weight",),
-        is_gated: bool = False,
+        tensor: str = "model.layers.0.weight",
         start: bytes = b"",
         **more: str,
     ) -> str:
-        """A repository with weight files of these sizes, of which a GGUF's `start` is there.
-
-        The commit is returned.
-        """
-        files = {"README.md": CARD, "chat_template.jinja": TEMPLATE, **more}
-        if config is not None:
+        """A repository with weights of these sizes, which begin so. The commit is returned."""
+        files = {"README.md": CARD, "chat_template.jinja": "{{ messages | tojson }}", **more}
+        if config:
             files["config.json"] = json.dumps(config)
         if any(file.endswith(".safetensors") for file in weights):
-            places = {f"of.{file}": file for file in weights}
-            index = {"weight_map": places | dict.fromkeys(tensors, next(iter(weights)))}
-            files["model.safetensors.index.json"] = json.dumps(index)
+            places = {f"of.{file}": file for file in weights} | {tensor: next(iter(weights))}
+            files["model.safetensors.index.json"] = json.dumps({"weight_map": places})
         content = {file: text.encode() for file, text in files.items() if text}
-        commit = hub_store.commit(self.root, name, content, "One", "2026-11-01T12:00:00.000Z")
-        repository = hub_store.load(self.root, name)
-        assert repository is not None
-        large = {}
-        for file, size in weights.items():
-            large[file] = StoredFile(size, "0" * 40, hashlib.sha256(file.encode()).hexdigest())
-            if file.endswith(".gguf"):
-                path = hub_store.blob_path(self.root, name, large[file])
-                path.write_bytes(start)
-                os.truncate(path, size)
-        revision = repository.revisions[commit]
-        whole = replace(revision, files={**revision.files, **large})
-        hub_store.save(
-            self.root, name, replace(repository, revisions={commit: whole}, is_gated=is_gated)
-        )
+        sizes = {file: len(data) for file, data in content.items()} | dict(weights)
+        entries = [{"rfilename": file, "size": size, "blobId": "0"} for file, size in sizes.items()]
+        commit = hashlib.sha1(name.encode()).hexdigest()
+        revision = as_json({"sha": commit, "siblings": entries})
+        self._answers[f"/api/models/{name}/revision/main"] = revision
+        for file, data in (dict.fromkeys(weights, start) | content).items():
+            self._answers[f"/{name}/resolve/{commit}/{file}"] = partial(self._part, data)
         return commit
+
+    @staticmethod
+    def _part(data: bytes, request: SeenRequest) -> Reply:
+        end = request.headers.get("Range", "").rpartition("-")[2]
+        return Reply(data[: int(end) + 1], 206) if end else Reply(data)
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub, which `HF_ENDPOINT` names; no token, no inventory, and an empty folder to work in."""
-    root = tmp_path / "hub"
-    root.mkdir()
     for name in ("HF_TOKEN", "LOCKSTEP_INVENTORY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "no-hf-home"))
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    log = AccessLog(tmp_path / "log" / "hub-access.jsonl")
-    with running(HubServer(("127.0.0.1", 0), root, log)) as at:
-        monkeypatch.setenv("HF_ENDPOINT", f"http://{at}")
-        yield Hub(root, f"http://{at}")
+    with serving({}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield Hub(server)
 
 
-def run(*words: str, code: int = 0) -> str:
-    result = invoke(*words)
+def run(*words: str, code: int = 0, answer: str | None = None) -> str:
+    result = CliRunner().invoke(main, ["recipe", *words], input=answer)
     assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
     return " ".join(result.output.split())
-
-
-def invoke(*words: str, answer: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["recipe", *words], input=answer)
 
 
 def checked_recipe(name: str) -> Recipe:
@@ -195,22 +149,26 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
     output = run("new", "org/Dense-27B")
     recipe = checked_recipe("dense-27b")
     argv = serve_command(recipe)
-    text = recipe.path.read_text(encoding="utf-8")
     assert (recipe.model, recipe.model_revision) == ("org/Dense-27B", commit)
     assert recipe.container == catalogue.load().recipes["qwen3.8-27b-nvfp4-vllm-dflash2"].container
     assert option(recipe, "--tool-call-parser") == "qwen3_xml"
     assert option(recipe, "--reasoning-parser") == "qwen3"
     assert "--enable-auto-tool-choice" in argv
-    assert "# Of recipe qwen3.8-27b-nvfp4-vllm-dflash2, whose weights are stored otherwise." in text
     assert (recipe.lockstep.moe, "--moe-backend" in argv) == (False, False)
     assert "weights 54.0 GB, not quantised" in output
     # As much as the gate admits.
-    needed_gib = int(re.search(r"(\d+)(?:\.\d+)? GiB must be available", output)[1])  # type: ignore[index]
+    needed_gib = int(re.search(r"(\d+)(?:\.\d+)? GiB must be available", output)[1])
     assert recipe.defaults["max_model_len"] == 262144 and needed_gib <= 112
-    assert f"needs {needed_gib}" in text
     # What no other recipe needs is not taken along.
     assert recipe.lockstep.draft is None and "--speculative-config" not in argv
     assert recipe.metadata["model_dtype"] == "float16"
+    # What its template refuses is told to the gateway.
+    assert recipe.lockstep.refused_shapes == ()
+    run("new", "org/Dense-27B", "--engine", "sglang", "--name", "other")
+    recipe = checked_recipe("other")
+    assert option(recipe, "--tool-call-parser") == "qwen3_coder"
+    # Transient allocations stand beside SGLang's share: no more than the catalogue's recipes give.
+    assert float(option(recipe, "--mem-fraction-static")) <= 0.72
 
 
 def test_a_mixture_gets_the_freeze_guard_of_its_quantisation_and_its_own_figures(hub: Hub) -> None:
@@ -222,14 +180,11 @@ def test_a_mixture_gets_the_freeze_guard_of_its_quantisation_and_its_own_figures
     recipe = checked_recipe("moe-nvfp4")
     assert option(recipe, "--moe-backend") == "marlin"
     assert option(recipe, "--tool-call-parser") == "qwen3_coder"
-    assert "guard --moe-backend marlin" in output
     assert "family as recipe qwen3.6-35b-a3b-nvfp4-nvidia " in output
     assert (recipe.lockstep.moe, recipe.lockstep.licence) == (True, "Apache-2.0")
     assert recipe.defaults["host"] == "127.0.0.1"
     own = recipe.lockstep.checkpoint
-    assert own is not None and own.weights_gb is not None and own.architecture is not None
     assert (own.weights_gb.value, own.quantisation) == (24, "nvfp4")
-    assert own.architecture.context == 262144
     kinds = {group.kind: group.count for group in own.architecture.layers}
     assert kinds == {"recurrent": 30, "full": 10}
     # They decide the fit.
@@ -243,13 +198,12 @@ def test_figures_and_vision_that_the_catalogue_knows_are_its_own(hub: Hub) -> No
     run("new", "RedHatAI/Qwen3.6-35B-A3B-NVFP4", "--name", "mine")
     recipe = checked_recipe("mine")
     assert recipe.lockstep.checkpoint is None
-    assert "qwen3.6-35b-a3b-nvfp4-mtp-k2" in recipe.path.read_text(encoding="utf-8")
     blind = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
     for name, repository, tensor, sees in (
         ("blind", blind, "model.visual.blocks.0.weight", False),
         ("seeing", "org/seeing", "visual.blocks.0.w", True),
     ):
-        hub.add(repository, MOE, {"model-1.safetensors": 24 * GB}, tensors=(tensor,))
+        hub.add(repository, MOE, {"model-1.safetensors": 24 * GB}, tensor=tensor)
         run("new", repository, "--name", name)
         assert checked_recipe(name).lockstep.vision is sees
 
@@ -269,13 +223,9 @@ def test_a_family_without_an_image_runs_in_the_venv_with_its_variables(hub: Hub)
 
 def test_gguf_of_one_quantisation(hub: Hub) -> None:
     metadata: dict[str, Any] = {
-        "general.architecture": "zebra",
-        "zebra.block_count": 32,
-        "zebra.context_length": 40960,
-        "zebra.embedding_length": 4096,
-        "zebra.attention.head_count": 32,
-        "zebra.attention.head_count_kv": 8,
-        "zebra.attention.key_length": 128,
+        **{"general.architecture": "zebra", "zebra.block_count": 32, "zebra.context_length": 40960},
+        **{"zebra.embedding_length": 4096, "zebra.attention.head_count": 32},
+        **{"zebra.attention.head_count_kv": 8, "zebra.attention.key_length": 128},
         "tokenizer.ggml.tokens": ["a", "b"],
     }
     start = write_gguf(metadata, {"x": Tensor("F32", (1,), bytes(4))})[0]
@@ -287,9 +237,7 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
     assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
     assert option(recipe, "--ctx-size") == "40960"
     assert "weights 6.0 GB, gguf" in output and "unknown" not in output
-    own = recipe.lockstep.checkpoint
-    assert own is not None and own.architecture is not None
-    assert own.architecture.layers[0].kv_heads == 8
+    assert recipe.lockstep.checkpoint.architecture.layers[0].kv_heads == 8
 
 
 def test_gguf_needs_one_whole_quantisation_and_unknown_layers_a_short_context(hub: Hub) -> None:
@@ -297,7 +245,6 @@ def test_gguf_needs_one_whole_quantisation_and_unknown_layers_a_short_context(hu
     output = run("new", "org/x-GGUF", code=2)
     assert "one quantisation is needed; found 3 of them" in output
     assert "allowed: UD-IQ2_M (2.0 GB), Q4_K_M (5.0 GB), Q8_0 (9.0 GB)" in output
-    assert "such as org/x-GGUF:Q4_K_M" in output
     assert "no such quantisation; found Q2_K" in run("new", "org/x-GGUF:Q2_K", code=2)
     assert "--engine llamacpp" in run("new", "org/x-GGUF", "--engine", "vllm", code=2)
     lost_part = "UD-IQ2_M/x-UD-IQ2_M-00001-of-00002.gguf"
@@ -311,6 +258,9 @@ def test_gguf_needs_one_whole_quantisation_and_unknown_layers_a_short_context(hu
 
 
 def test_nothing_is_guessed_of_an_unknown_family_with_unknown_layers(hub: Hub) -> None:
+    hub.add("org/Gemma", {**STRANGE, "model_type": "gemma4"}, {"model.safetensors": 20 * GB})
+    output = run("new", "org/Gemma", "--engine", "sglang")
+    assert "The catalogue knows it on vLLM: --engine vllm." in output
     config = {**STRANGE, "layer_types": ["stripes"] * 12}
     hub.add("org/Strange", config, {"model.safetensors": 2 * GB}, **{"chat_template.jinja": ""})
     output = run("new", "org/Strange")
@@ -324,79 +274,44 @@ def test_nothing_is_guessed_of_an_unknown_family_with_unknown_layers(hub: Hub) -
     assert recipe.defaults["gpu_memory_utilization"] == 0.85
 
 
-def test_a_family_of_another_engine_is_named(hub: Hub) -> None:
-    hub.add("org/Dense", DENSE, {"model.safetensors": 20 * GB})
-    run("new", "org/Dense", "--engine", "sglang")
-    recipe = checked_recipe("dense")
-    assert option(recipe, "--tool-call-parser") == "qwen3_coder"
-    assert "--enable-metrics" in serve_command(recipe)
-    # Transient allocations stand beside SGLang's share: no more than the catalogue's recipes give.
-    assert float(option(recipe, "--mem-fraction-static")) <= 0.72
-    hub.add("org/Gemma", {**STRANGE, "model_type": "gemma4"}, {"model.safetensors": 20 * GB})
-    output = run("new", "org/Gemma", "--engine", "sglang")
-    assert "The catalogue knows it on vLLM: --engine vllm." in output
-
-
-def test_shapes_that_a_template_refuses_are_told_to_the_gateway(hub: Hub) -> None:
-    template = (
-        "{% set seen = namespace(user=0) %}{% for m in messages if m.role == 'user' %}"
-        "{% if seen.user %}{{ raise_exception('x') }}{% endif %}{% set seen.user = 1 %}{% endfor %}"
-    )
-    hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"chat_template.jinja": template})
-    run("new", "org/a")
-    assert checked_recipe("a").lockstep.refused_shapes == ("same_role", "user_after_tool")
-
-
 def test_a_model_of_several_sparks_says_how_many_and_one_of_too_many_is_refused(hub: Hub) -> None:
     hub.add("org/Huge", MOE, {"model-1.safetensors": 2000 * GB})
-    output = run("new", "org/Huge", code=1)
-    assert "2000.0 GB (1862.6 GiB) of weights do not fit. Nothing was written." in output
-    assert "Eight Sparks do not hold it either." in output
+    assert "Eight Sparks do not hold it either." in run("new", "org/Huge", code=1)
     hub.add("org/Huge-GGUF", None, {"x-Q8_0.gguf": 300 * GB})
     assert "llama.cpp serves a model on one host alone" in run("new", "org/Huge-GGUF", code=1)
     assert nothing_written()
     hub.add("org/Big", MOE, {"model-1.safetensors": 224 * GB})
     output = run("new", "org/Big")
     recipe = checked_recipe("big")
-    assert "Sparks 4, tensor parallel" in output and "Its cluster has 4 Sparks" in output
-    assert (recipe.min_nodes, recipe.max_nodes) == (4, 4)
-    assert recipe.defaults["tensor_parallel"] == 4
+    assert "Sparks 4, tensor parallel" in output
+    assert (recipe.min_nodes, recipe.max_nodes, recipe.defaults["tensor_parallel"]) == (4, 4, 4)
 
 
-def test_what_cannot_be_read_is_one_sentence(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, is_gated=True)
+def test_what_cannot_be_read_is_one_sentence(hub: Hub) -> None:
     hub.add("org/empty", STRANGE, {})
     adapter = {"adapter_model.safetensors": GB}
     hub.add("org/adapter", None, adapter, **{"adapter_config.json": "{}"})
-    hub.add("org/x", STRANGE, {"model.safetensors": GB})
-    messages = {
-        "org/none": "the hub shows no such repository without a token; found HTTP 401",
-        "org/gated": "accept it there, then set HF_TOKEN to a token of http",
-        "org/empty": "the repository holds no weights; found 3 files",
-        "org/adapter": "the repository is an adapter; found no config.json",
-        "org/x@nowhere": "the repository has no revision 'nowhere'",
-        "nothing": "this is no repository of the hub; found nothing",
-        "../../etc": "this is no repository of the hub",
-    }
-    for name, message in messages.items():
+    for name, message in (
+        ("org/none", "the hub shows no such repository without a token; found HTTP 404"),
+        ("org/empty", "the repository holds no weights; found 3 files"),
+        ("org/adapter", "the repository is an adapter; found no config.json"),
+        ("../../etc", "this is no repository of the hub"),
+    ):
         assert message in run("new", name, code=2)
-    monkeypatch.setenv("HF_TOKEN", ACCEPTED_TOKEN)
     assert nothing_written()
-    run("new", f"{hub.url}/org/gated/")
-    assert checked_recipe("gated").model == "org/gated"
-    monkeypatch.setenv("HF_ENDPOINT", f"http://{refused_address()}")
-    assert "the server cannot be reached" in run("new", "org/x", code=2)
+    # The address of its page means a repository, too.
+    hub.add("org/x", STRANGE, {"model.safetensors": GB})
+    run("new", f"{hub.url}/org/x/")
+    assert checked_recipe("x").model == "org/x"
 
 
 def test_a_name_that_is_taken_is_refused_and_the_file_stays(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     run("new", "org/a")
     earlier_content = Path("recipes/a.yaml").read_bytes()
-    output = run("new", "org/a", code=2)
-    assert "recipes/a.yaml: a recipe of the name 'a' is there already" in output
+    for words, taken in (((), "recipes/a"), (("--name", "glm-5.1-fp8"), "recipes/glm-5.1-fp8")):
+        assert f"{taken}.yaml: a recipe of the name" in run("new", "org/a", *words, code=2)
     assert Path("recipes/a.yaml").read_bytes() == earlier_content
-    output = run("new", "org/a", "--name", "glm-5.1-fp8", code=2)
-    assert "catalogue/recipes/glm-5.1-fp8.yaml: a recipe of the name" in output
     assert "this is no name of a recipe" in run("new", "org/a", "--name", "../a", code=2)
     assert [path.name for path in Path("recipes").iterdir()] == ["a.yaml"]
 
@@ -421,9 +336,7 @@ def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub:
     assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
 
 
-def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(
-    hub: Hub, tmp_path: Path
-) -> None:
+def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(hub, tmp_path) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     ports = []
     for name in ("a", "b", "c"):
@@ -431,15 +344,12 @@ def test_ports_that_are_taken_are_left_alone_and_another_folder_is_named(
         ports.append(load(Path(f"recipes/{name}.yaml")).defaults["port"])
     taken_ports = {30000, 30001, 30002, 30003, 30004, 8000}
     assert len(set(ports)) == 3 and not taken_ports & set(ports)
-    hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    for folder in (Path("more/recipes"), tmp_path / "elsewhere"):
-        output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
-        assert f' "{folder}",),' in output
+    folder = tmp_path / "elsewhere"
+    output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
+    assert f' "{folder}",),' in output
 
 
-def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(hub, monkeypatch):
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
@@ -449,11 +359,9 @@ def test_a_recipe_is_bound_where_somebody_says_yes_and_the_inventory_takes_it(
         ("gone", "", 'To bind it, in sparks.py, at models: "gone": {'),
         ("qwen", "y\n", "is as it was, because with this line"),
     ):
-        refusal = invoke("new", "org/a", "--name", name, "-i", str(path), answer=answer)
-        assert refusal.exit_code == 0 and path.read_text() == earlier_text
-        assert message in " ".join(refusal.output.split())
-    agreement = invoke("new", "org/a", "-i", str(path), answer="y\n")
-    assert "Bound." in agreement.output, agreement.output
+        assert message in run("new", "org/a", "--name", name, "-i", str(path), answer=answer)
+        assert path.read_text() == earlier_text
+    assert "Bound." in run("new", "org/a", "-i", str(path), answer="y\n")
     (plan,) = load_inventory(path)
     assert [model.name for model in plan.models] == ["qwen", "a"]
     assert '    "a": {"recipe": "a", "unit": "vllm-a"},\n}' in path.read_text()
@@ -468,13 +376,3 @@ def test_without_an_inventory_that_can_be_read_the_lines_are_printed(hub: Hub) -
     output = run("new", "org/a", "--name", "b")
     assert "inventory.py is wrong, so its Sparks do not count here" in output
     assert "not valid Python" in run("new", "org/a", "-i", "inventory.py", code=2)
-
-
-def test_the_example_of_the_documents_is_what_is_said(hub: Hub) -> None:
-    hub.add("org/Model-35B-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
-    document = (Path(__file__).parents[4] / "docs" / "recipes.md").read_text(encoding="utf-8")
-    example = document.split("$ lockstep recipe new org/Model-35B-NVFP4\n")[1].split("\n\n")[0]
-    example_lines = [line.removeprefix("    ") for line in example.splitlines()]
-    output_lines = invoke("new", "org/Model-35B-NVFP4").output.splitlines()
-    # The commit follows from the test's own files.
-    assert (len(example_lines), example_lines[1:]) == (12, output_lines[1 : len(example_lines)])
