@@ -13,8 +13,6 @@ anybody would notice, so one that escapes is a question, no fault.
 mutants of such a record: the exit code is 1 where one escapes that was caught before.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

@@ -1,7 +1,5 @@
 """A process that holds a lock as apt and dpkg do: fcntl, on the whole file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ written back when the process ends, so that a second run meets the state that th
 Every command is written down.
 """
 
-from __future__ import annotations
-
 import atexit
 import copy
 import json

@@ -1,7 +1,5 @@
 """Runs a server of the lab in a thread, or a stand-in program as a process, for one test."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

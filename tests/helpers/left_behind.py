@@ -6,8 +6,6 @@ A process is recognised by a mark in its environment. Children inherit the mark,
 a session of its own whose parent is gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

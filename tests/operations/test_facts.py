@@ -1,7 +1,5 @@
 """A host gets one question, and another after a change on it or after some time."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,9 +109,7 @@ def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones()
     assert ask(host) == {"vllm.service": 1}
 
 
-def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(caplog: pytest.LogCaptureFixture):
     host = Host({"units": None, "weights": {"b": 2}})
     failures: list[Any] = []
     with deploying(host) as state:
@@ -175,9 +171,7 @@ def test_a_connection_that_is_lost_is_said_in_one_sentence_and_raises_in_no_gree
     assert (message in caplog.text) is not active
 
 
-def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: Any
-) -> None:
+def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(monkeypatch, capsys, caplog):
     monkeypatch.setattr(running, "getpass", running.getpass)
     original_prompt = running.getpass
     # Where there is a terminal, pyinfra asks.

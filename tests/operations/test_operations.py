@@ -10,8 +10,6 @@ CASE:
   log: further messages
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path

@@ -4,8 +4,6 @@ It logs in at archive and proxy, and a command that is refused a lock says so in
 know.
 """
 
-from __future__ import annotations
-
 import base64
 import threading
 from collections.abc import Iterator
@@ -97,9 +95,7 @@ WORKS = {
 
 @pytest.mark.parametrize("lock", WORKS)
 @pytest.mark.parametrize("has_holder", [True, False], ids=["waits", "was too late to see it"])
-def test_a_command_waits_for_a_lock_that_somebody_else_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, has_holder: bool
-) -> None:
+def test_a_command_waits_for_a_lock_that_somebody_else_has(tmp_path, monkeypatch, lock, has_holder):
     own_folders(tmp_path)
     use(tmp_path, monkeypatch)
     monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 0.05)
@@ -145,9 +141,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
     return layout.Paths(tmp_path)
 
 
-def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(
-    host: layout.Paths, server: tuple[int, Requests], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(host, server, capfd) -> None:
     address = f"http://127.0.0.1:{server[0]}/baseos/8"
     path = "etc/apt/sources.list.d/dgx.list"
     tools.write_files(host.root, {path: f"deb [trusted=yes] {address} ./\n"})
@@ -174,18 +168,14 @@ def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(
     ("name", "message"),
     [("jqq", "no source of apt has jqq (did you mean jq?)."), ("vim", "has vim.")],
 )
-def test_a_package_that_no_source_has_is_named_with_the_nearest(
-    host: layout.Paths, name: str, message: str
-) -> None:
+def test_a_package_that_no_source_has_is_named_with_the_nearest(host, name, message) -> None:
     with pytest.raises(errors.Problem) as problem:
         package_changes.prepare_install(host, ["jq", name])
     assert message in str(problem.value) and "`packages` of the inventory" in str(problem.value)
     assert package_changes.load(host).coming == []
 
 
-def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(
-    host: layout.Paths,
-) -> None:
+def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(host) -> None:
     journal = host.root / "var/lib/dpkg/updates/0000"
     more = f"{UNPACKED.format('thunderbird-locale-de')}Depends: thunderbird\n"
     (host.root / "var/lib/dpkg/status").write_text(f"{UNPACKED.format('snaps')}\n{more}")

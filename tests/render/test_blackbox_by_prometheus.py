@@ -1,7 +1,5 @@
 """The last minutes of a host, as the real Prometheus has them; the journal is a stand-in."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

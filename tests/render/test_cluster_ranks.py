@@ -1,7 +1,5 @@
 """The arguments of each rank of a cluster; the whole files of rank 0 are in `golden/member`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

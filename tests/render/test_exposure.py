@@ -3,8 +3,6 @@
 After a change that is meant, this test says the new figure: put it into the table.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

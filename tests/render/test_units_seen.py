@@ -1,7 +1,5 @@
 """A unit's programs see everything that they need of the host, whatever the unit hides."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -20,7 +18,7 @@ _KEPT = re.compile(r"[pP]aths(?:\(\))?\)?\.([a-z_]+)")
 UNITS: dict[str, ManagedFile] = {
     f"{host}: {path.rpartition('/')[2]}": file
     for host, files in (
-        *((host, rendered_files(host)) for host in ("spark", "site")),
+        ("spark", rendered_files("spark")),
         *((f"rank {rank}", pair.rank_files(rank)) for rank in (0, 1)),
     )
     for path, file in files.items()

@@ -1,7 +1,5 @@
 """No program decides by our own sentences: lines have kinds, answers have fields."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Building asks PyPI for setuptools, as installing the checkout does; packages tha
 those of this environment.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -127,17 +125,13 @@ def test_it_runs_without_a_checkout(installed_wheel: InstalledWheel) -> None:
     assert "developers" not in helps.stdout
 
 
-def test_it_begins_a_folder_where_no_host_is_reached(
-    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
-) -> None:
+def test_it_begins_a_folder_where_no_host_is_reached(installed_wheel, init_result) -> None:
     assert init_result.returncode == 1, init_result.stderr
     assert "spark-1.invalid: something is missing" in init_result.stdout
     assert (installed_wheel.home / "inventory.py").is_file()
 
 
-def test_a_deploy_begins_and_says_that_no_host_is_reached(
-    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
-) -> None:
+def test_a_deploy_begins_and_says_that_no_host_is_reached(installed_wheel, init_result) -> None:
     """`lockstep deploy` runs the environment's pyinfra."""
     result = installed_wheel.run("lockstep", "deploy", "-i", "inventory.py")
     assert result.returncode == 1, result.stdout + result.stderr

@@ -1,13 +1,11 @@
 """The last minutes of a host as figures, changes and gaps, on a terminal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from lockstep.monitoring.blackbox import Story, story
-from lockstep.monitoring.blackbox_text import lines, rows, sparkline
+from lockstep.monitoring.blackbox_text import lines, rows
 from lockstep.monitoring.kernel_log import KernelMessage, parse
 
 GIB = 1024**3
@@ -129,36 +127,18 @@ def test_one_alone_shows_what_its_kernel_kept_and_says_what_nobody_can_know() ->
     assert not any("pstore is empty" in sentence for sentence in account.unknown)
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ([1.0], "▁"),
-        ([5.0, 5.0], "▁▁"),
-        ([0.0, 7.0], "▁█"),
-        ([0.0] * 80 + [8.0] * 80, "▁" * 20 + "█" * 20),
-    ],
-)
-def test_a_sparkline(values: list[float], line: str) -> None:
-    assert sparkline(values) == line
-
-
 NCFRAG = "3,7,99,-,ncfrag="
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "3,339,5140900,-;NVRM: Xid (PCI:000f): 79",
-            KernelMessage("err", "NVRM: Xid (PCI:000f): 79"),
-        ),
         ("4,340,5140901,c;a; b, c", KernelMessage("warning", "a; b, c")),
         # A facility other than the kernel's, and more fields than are known.
         ("30,341,5140902,-;systemd[1]: hello", KernelMessage("info", "systemd[1]: hello")),
         ("2,342,5140903,-,caller=T66;oops", KernelMessage("crit", "oops")),
         # What no kernel wrote is told as it is.
         ("hello", KernelMessage("", "hello")),
-        ("", KernelMessage("", "")),
         # It belongs to the line before.
         (" SUBSYSTEM=pci", None),
         # A message of several packets, and one whose first packet was lost.

@@ -1,7 +1,5 @@
 """A monitored host: packages, units, listeners, and the configuration by promtool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

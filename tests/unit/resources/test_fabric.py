@@ -1,7 +1,5 @@
 """The fast link and the firewall's table: what diff says of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -38,9 +36,7 @@ def differences(state: DesiredState, facts: dict[str, Any]) -> tuple[Difference,
         ("addresses", "110.77.0.11/24", "expected 10.77.0.11/24, found 110.77.0.11/24"),
     ],
 )
-def test_an_address_or_mtu_that_is_not_in_force_is_named(
-    item: str, found: str, message: str
-) -> None:
+def test_an_address_or_mtu_that_is_not_in_force_is_named(item: str, found: str, message: str):
     link = {f"{PORT} MTU": "9000", f"{PORT} addresses": "fe80::1/64 10.77.0.11/24"}
     assert differences(linked_host(PORT), {"fast link": link}) == ()
     [row] = differences(linked_host(PORT), {"fast link": {**link, f"{PORT} {item}": found}})
@@ -86,18 +82,6 @@ def test_a_table_that_is_gone_or_has_other_rules_is_named(value: str | None, wor
         *("error", "firewall table", "inet lockstep", "deploy"),
     )
     assert display(row)[1] == [("", f"expected as deployed, found {words}")]
-
-
-def test_each_host_s_own_rules_count() -> None:
-    open_host = host("spark2", firewall={"open": ("tcp/3389",)})
-    pairs = [(desired_state, perfect(desired_state)) for desired_state in (host(), open_host)]
-    assert diff_report(*pairs).differences == ()
-    first, second = (snapshot["facts"] for _, snapshot in pairs)
-    first["firewall table"], second["firewall table"] = (
-        second["firewall table"],
-        first["firewall table"],
-    )
-    assert len(diff_report(*pairs).differences) == 2
 
 
 def test_without_a_firewall_nothing_is_asked_or_said() -> None:
