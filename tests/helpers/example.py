@@ -82,15 +82,11 @@ def pins(settings: Settings, models: tuple[BoundModel, ...]) -> Pins:
 
 
 @cache
-def every(host: str) -> tuple[ManagedFile, ...]:
-    """All artefacts of one of `HOSTS`."""
-    plan = HostPlan(host, HOSTS[host], bound_models(HOSTS[host]))
-    return deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
-
-
 def rendered_files(host: str) -> dict[str, ManagedFile]:
-    """Path → artefact, without the programs, which are files of this repository."""
-    return {file.path: file for file in every(host) if not file.path.startswith(f"{PROGRAMS}/")}
+    """Path → artefact of one of `HOSTS`, without the programs of this repository."""
+    plan = HostPlan(host, HOSTS[host], bound_models(HOSTS[host]))
+    files = deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
+    return {file.path: file for file in files if not file.path.startswith(f"{PROGRAMS}/")}
 
 
 def steady(text: str) -> str:

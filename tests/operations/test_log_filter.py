@@ -1,11 +1,9 @@
 """The output of `pyinfra INVENTORY deploy.py`: each change, and nothing about unchanged things."""
 
 import logging
-import re
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from a_site import Site
@@ -26,37 +24,16 @@ def operations(result: subprocess.CompletedProcess[str]) -> list[str]:
     return [line.removeprefix(_HEADING).strip() for line in lines if line.startswith(_HEADING)]
 
 
-def rows(result: subprocess.CompletedProcess[str]) -> list[list[str]]:
-    """The rows of pyinfra's table of results, with their columns."""
-    text = result.stderr.partition("--> Results:\n")[2].partition("\n\n")[0]
-    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
-
-
-@pytest.mark.slow
-def test_a_first_deploy_names_each_step_that_changed_something_and_counts_its_programs(first):
-    text = first.result.stderr
-    _, *changed_rows, _ = rows(first.result)
-    names = operations(first.result)
-    assert [name for name, *_ in changed_rows] == names
-    assert {"Base | Install packages", "Weights | Fetch and verify weights"} < set(names)
-    line = rf"^ +\[{ONE}\] will create \d\d\d file\(s\) in /usr/local/lib/lockstep$"
-    assert re.search(line, text, re.MULTILINE)
-    assert "No changes" not in text and "/usr/local/lib/lockstep/" not in text
-    assert f"[{ONE}] will create /etc/lockstep/models.json" in text
-
-
 @pytest.mark.slow
 def test_the_second_deploy_changes_nothing_asks_once_and_names_no_operation(site, whole) -> None:
     result = site.deploy()
     assert site.document["hosts"] == whole
     assert [site.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
     assert operations(result) == []
-    assert [name for name, *_ in rows(result)] == ["Operation", "Grand total"]
     assert "None." in site.deploy("--dry").stderr
     # Who asks for every line gets it.
     result = site.deploy("-v")
     assert len(operations(result)) > 30 and "No changes" in result.stderr
-    assert len(rows(result)) == len(operations(result)) + 2
 
 
 @pytest.mark.slow

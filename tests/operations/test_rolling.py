@@ -11,7 +11,6 @@ from fake_spark import HOSTS
 pytestmark = pytest.mark.slow
 
 ONE, TWO = HOSTS
-MESSAGE = "qwen: it does not start; returning to what there was\nqwen is hot again"
 MINIMUM = "/usr/bin/python3 /usr/local/lib/lockstep minimum"
 # The default mistral has a minimum, so each host asks which of its hot models has one.
 ROLLOUT = f"job rollout: /usr/bin/python3 /usr/local/lib/lockstep rollout go --gate -- {MINIMUM}"
@@ -33,30 +32,21 @@ def test_where_the_first_fails_the_second_keeps_everything_that_it_has(site: Sit
     for host in HOSTS:
         outdate(site, host)
     earlier_host = copy.deepcopy(site.document["hosts"][TWO])
-    result = site.deploy(fails={ONE: {"job rollout": MESSAGE}}, exits=1)
+    site.deploy(fails={ONE: {"job rollout": "it does not start"}}, exits=1)
     assert site.changes(TWO) == []
     assert site.document["hosts"][TWO] == earlier_host
-    assert result.stdout.endswith(
-        f"FAILED  {ONE}: Services | Restart hot models, one host at a time\n"
-        "        qwen: it does not start; returning to what there was\n"
-        "        qwen is hot again\n"
-        f"Held back: {TWO}, where vllm-qwen36 runs on\n"
-        "Run the same command again: it goes on where this run ended.\n"
-    )
+    step = "Services | Restart hot models, one host at a time"
+    assert f"FAILED {ONE}: {step} it does not start" in site.output
+    assert f"Held back: {TWO}, where vllm-qwen36 runs on" in site.output
 
 
 def test_where_the_second_fails_the_end_says_which_host_has_which_generation(site: Site) -> None:
     for host in HOSTS:
         outdate(site, host)
         site.document["hosts"][host]["generations"][-1]["digest"] = OLD
-    result = site.deploy(fails={TWO: {"job rollout": MESSAGE}}, exits=1)
-    assert result.stdout.endswith(
-        f"Done on: {ONE}\n"
-        f"The hosts differ now. The new generation is on: {ONE}. It is not, or not\n"
-        f"  whole, on: {TWO}.\n"
-        "To make them equal, go on where this run ended:\n"
-        "  pyinfra inventories/site.py deploy.py\n"
-    )
+    site.deploy(fails={TWO: {"job rollout": "it does not start"}}, exits=1)
+    assert f"Done on: {ONE} The hosts differ now." in site.output
+    assert f"is on: {ONE}. It is not, or not whole, on: {TWO}." in site.output
 
 
 def test_a_deploy_that_fails_behind_the_units_leaves_the_host_as_it_was_before(site: Site) -> None:
@@ -82,7 +72,7 @@ def test_a_host_without_a_hot_model_comes_after_those_with_one(site: Site) -> No
     site.deploy()
     assert [host for host, _ in site_changes(site)] == [TWO] * 3 + [ONE] * 2
     # A generation that failed is given to no cold host either.
-    failing.deploy(fails={TWO: {"job rollout": MESSAGE}}, exits=1)
+    failing.deploy(fails={TWO: {"job rollout": "it does not start"}}, exits=1)
     assert failing.changes(ONE) == []
     assert f"Held back: {ONE}, where no model runs, as before" in failing.output
 
@@ -134,7 +124,7 @@ def test_a_dry_run_says_what_would_be_restarted_in_which_order(site: Site) -> No
     assert site_changes(site) == []
     assert site.document["hosts"] == earlier_hosts
     # No host hears of it either.
-    assert site.document["said"] == dict.fromkeys(HOSTS, [])
+    assert site.document["said"] == {ONE: [], TWO: []}
     assert result.stdout.endswith(
         "Hot models that would be restarted, each host once the one before it serves:\n"
         f"1. {ONE}: {UNIT}\n2. {TWO}: {UNIT}\n"
@@ -155,8 +145,7 @@ def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(site: Site) -
         plan_restart_of_docker(site, host)
     site.deploy(fails={TWO: {"job docker-restarted": "it does not start"}}, exits=1)
     steps = [
-        "systemctl daemon-reload",
-        "systemctl reset-failed docker.service",
+        *("systemctl daemon-reload", "systemctl reset-failed docker.service"),
         "timeout --verbose 300 systemctl restart docker.service",
         f"job docker-restarted: systemctl start {UNIT}",
     ]

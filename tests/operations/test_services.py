@@ -153,35 +153,23 @@ def test_the_gateway_s_ports_are_opened_anew_only_where_they_change(socket, serv
 
 
 WEBUI = wanted_restart_key(RUN.files("webui"), "open-webui.service")
+AT_BOOT = ("webui", "open-webui.service", "at_boot")
+NEXT_BOOT = ("switch", models_by_boot.UNIT, "next_boot")
+ENABLED = {"UnitFileState": "enabled"}
 
 
 @pytest.mark.parametrize(
     ("stage", "name", "unit_list", "state", "commands"),
     [
-        (
-            *("webui", "open-webui.service", "at_boot"),
-            {"UnitFileState": "enabled", "ActiveState": "failed", "restart_key": ""},
-            [f"{JOB} start-open-webui -- systemctl start open-webui.service"],
-        ),
-        (
-            *("webui", "open-webui.service", "at_boot", {"restart_key": WEBUI}),
-            ["systemctl enable --quiet open-webui.service"],
-        ),
+        (*AT_BOOT, {"restart_key": WEBUI}, ["systemctl enable --quiet open-webui.service"]),
         # A unit of the next boot: new, after a boot, failed.
         (
-            *("switch", models_by_boot.UNIT, "next_boot"),
-            {"LoadState": "not-found", "ActiveState": "inactive"},
+            *(*NEXT_BOOT, {"LoadState": "not-found", "ActiveState": "inactive"}),
             [*RELOAD, f"systemctl enable --quiet {models_by_boot.UNIT}"],
         ),
         # It began the hot model; a restart would begin it once more.
-        (
-            *("switch", models_by_boot.UNIT, "next_boot"),
-            *({"UnitFileState": "enabled", "restart_key": "older"}, []),
-        ),
-        (
-            *("switch", models_by_boot.UNIT, "next_boot"),
-            *({"UnitFileState": "enabled", "ActiveState": "failed"}, []),
-        ),
+        (*NEXT_BOOT, {**ENABLED, "restart_key": "older"}, []),
+        (*NEXT_BOOT, {**ENABLED, "ActiveState": "failed"}, []),
     ],
 )
 def test_what_starts_at_boot_is_enabled_and_runs_where_it_may_run_now(

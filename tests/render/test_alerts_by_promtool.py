@@ -196,9 +196,6 @@ ORDINARY: dict[str, dict[str, str]] = {
     "an engine that gives five requests no answer": {
         'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 11x79",
     },
-    "heat at one look": {
-        'lockstep_gpu_throttled{reason="hardware slow-down"}': "0x40 1x2 0x77",
-    },
     "a cap that the wedge watch sets again": {"lockstep_gpu_clock_cap_held": "1x40 0x2 1x77"},
     "a disk with just enough space": {"lockstep_disk_free_bytes": f"{20.5 * GIB:.0f}x120"},
     "a unit that fails and is started again": {
@@ -209,12 +206,6 @@ ORDINARY: dict[str, dict[str, str]] = {
     "a certificate for 22 days": {CERTIFICATE: f"{22 * DAY}x120"},
     "a comparison while a deploy is under way": {
         'lockstep_drift_differences{severity="error"}': "0x40 4x10 0x69"
-    },
-    "a host whose last switch was to none": {
-        'lockstep_wanted_hot{model="qwen"}': "_x120",
-        'lockstep_hot_model{model="qwen"}': "_x120",
-        'lockstep_engine_wedged{model="qwen"}': "_x120",
-        'lockstep_sense_ok{model="qwen"}': "_x120",
     },
 }
 

@@ -95,5 +95,5 @@ def test_a_lab_is_named_by_argument_then_environment_then_default(monkeypatch) -
     for name in ("Lab", "a.b", "1st", "a/b", "a" * 25):
         with pytest.raises(LabError, match="lab name"):
             open_lab(name)
-    with pytest.raises(LabError, match="no host 'spark3' in this lab\nKnown: spark1, spark2."):
+    with pytest.raises(LabError, match=r"no host 'spark3' in this lab\nKnown: spark1, spark2\."):
         find_host(hosts(2), "spark3")

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_probe import program
 
 from lab import carry
 from lab.carry import whole_run
+from lab.carry.steps import serving
 
 
 def _measure(run: whole_run.Run) -> dict[str, Any]:
@@ -139,6 +141,17 @@ def test_the_changed_inventory_has_other_data_of_models_one_model_more_and_its_r
     hosts, _ = runpy.run_path(str(path))["site"]
     models = {"tiny": {"recipe": "tiny-qwen3", "port": 8001}, "other": {"recipe": "in-image"}}
     assert hosts == [("spark1", {"models": models, "recipe_folders": ("a", "b")})]
+
+
+def test_the_training_sees_the_checkout_and_the_packages_that_the_machine_lacks(
+    monkeypatch, tmp_path: Path
+) -> None:
+    program(tmp_path, "python3", 'echo "{\\"path\\": \\"$PYTHONPATH\\"}" >"$3/trained.json"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LAB", "/a-lab")
+    words = ("--trained", str(tmp_path / "trained"))
+    _, results = _run(monkeypatch, tmp_path / "out", *words, train=serving.train)
+    assert results["train"]["figures"] == {"path": "/a-lab/checkout:/site/site"}
 
 
 SCRIPT = Path(carry.__file__).with_name("pack.sh")

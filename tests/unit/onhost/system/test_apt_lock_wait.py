@@ -61,7 +61,7 @@ def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
     with hold_lock(paths.root / LISTS) as process:
         # The lock is released at the first line that tells of it.
         monkeypatch.setattr(
-            event_lines, "say", lambda line: (lines.append(line), process.release())
+            event_lines, "say", lambda line: (lines.append(line), process.communicate())
         )
         assert apt_lock_wait.main(update.argv, paths) == 0
     assert lines[0].startswith(
