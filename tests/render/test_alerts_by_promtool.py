@@ -95,9 +95,11 @@ def run_test(folder: Path, series: Mapping[str, str], test: dict[str, Any]) -> N
 
 
 def _alert(name: str) -> dict[str, Any]:
-    rule, labels = EVERY[name], {"unit": "fstrim.service"} if name == "FailedUnit" else {}
-    labels |= {"path": "/etc/ssl/spark.pem"} if name == "CertificateOld" else {}
-    annotations = {**rule["annotations"], "summary": f"spark1: {SUMMARIES[name]}"}
+    rule, (labels, summary) = EVERY[name], SUMMARIES[name]
+    description = rule["annotations"]["description"]
+    for label, value in labels.items():
+        description = description.replace(f"{{{{ $labels.{label} }}}}", value)
+    annotations = {"summary": f"spark1: {summary}", "description": description}
     return {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": annotations}
 
 
@@ -142,12 +144,18 @@ CAUSES: dict[str, tuple[dict[str, str], float]] = {
     ),
     "PeerSilent": ({'up{job="peer", host="spark2"}': "1x40 0x79"}, 23),
 }
-# Alert → what it says, where that has a figure or a label in it.
-SUMMARIES = {
-    "MemoryNearMinimum": "4.5GiB of memory are available. Below the minimum the engine is ended.",
-    "FailedUnit": "fstrim.service has failed.",
-    "Drift": "The last comparison found 3 differences from what was deployed.",
-    "CertificateOld": "The certificate /etc/ssl/spark.pem ends in 10d 0h 0m 0s.",
+# Alert whose text has a figure or a label in it → the labels of its cause, and what it says.
+SUMMARIES: dict[str, tuple[dict[str, str], str]] = {
+    "MemoryNearMinimum": (
+        {},
+        "4.5GiB of memory are available. Below the minimum the engine is ended.",
+    ),
+    "FailedUnit": ({"unit": "fstrim.service"}, "fstrim.service has failed."),
+    "Drift": ({}, "The last comparison found 3 differences from what was deployed."),
+    "CertificateOld": (
+        {"path": "/etc/ssl/spark.pem"},
+        "The certificate /etc/ssl/spark.pem ends in 10d 0h 0m 0s.",
+    ),
 }
 
 
