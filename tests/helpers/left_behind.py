@@ -41,11 +41,6 @@ def end_on_exit() -> Iterator[None]:
                 os.environ[NAME] = previous_mark
 
 
-def inside() -> dict[str, str]:
-    """Variables for the environment of a long-lived process that inherits none."""
-    return {NAME: os.environ[NAME]} if NAME in os.environ else {}
-
-
 def outside() -> dict[str, str]:
     """The environment of a process that may outlive the test process, as a lab that is kept."""
     return {name: value for name, value in os.environ.items() if name != NAME}

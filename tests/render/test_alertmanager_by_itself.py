@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import socket
 import socketserver
 import subprocess
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import tools
 from a_spark import spark
-from lab_servers import ask, until
+from lab_servers import ask, free_port, until
 from local_server import Reply, serving
 
 from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
@@ -77,28 +76,18 @@ class _Mail(socketserver.StreamRequestHandler):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("alertmanager")
-    with Mail() as mail, socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-        free.close()
+    port = free_port()
+    with Mail() as mail:
         threading.Thread(target=mail.serve_forever, daemon=True).start()
         with serving({"/topic": Reply()}) as ntfy, serving({"/hook": Reply()}) as hook:
-            settings = spark(
-                monitoring={
-                    "enabled": True,
-                    "tell": (
-                        {"ntfy": f"{ntfy.url}/topic", "token": {"file": "token"}},
-                        {"webhook": f"{hook.url}/hook"},
-                        {
-                            "email": "you@example.org",
-                            "sender": "spark@example.org",
-                            "smarthost": f"127.0.0.1:{mail.server_address[1]}",
-                            "user": "spark",
-                            "password": {"file": "password"},
-                            "starttls": False,
-                        },
-                    ),
-                }
-            ).settings
+            email = {
+                **{"email": "you@example.org", "sender": "spark@example.org"},
+                "smarthost": f"127.0.0.1:{mail.server_address[1]}",
+                **{"user": "spark", "password": {"file": "password"}, "starttls": False},
+            }
+            token = {"ntfy": f"{ntfy.url}/topic", "token": {"file": "token"}}
+            tell = (token, {"webhook": f"{hook.url}/hook"}, email)
+            settings = spark(monitoring={"enabled": True, "tell": tell}).settings
             for name, secret in zip(credentials(settings), (TOKEN, PASSWORD), strict=True):
                 (folder / name).write_text(secret)
             # A group that waits makes the tests slow.

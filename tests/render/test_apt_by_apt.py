@@ -126,9 +126,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
     return layout.Paths(tmp_path)
 
 
-def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(
-    host, archive, capfd
-) -> None:
+def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(host, archive, capfd):
     address = f"{archive.url}/baseos/8"
     path = "etc/apt/sources.list.d/dgx.list"
     tools.write_files(host.root, {path: f"deb [trusted=yes] {address} ./\n"})

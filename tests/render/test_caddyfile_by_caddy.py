@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-import left_behind
 import pytest
 from a_spark import spark
+from lab_servers import free_port
 from tools import run
 
 from lockstep.inventory.cluster_join import join_clusters
@@ -98,8 +98,7 @@ class Front:
 @contextmanager
 def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) -> Iterator[Front]:
     """Run Caddy with the deploy's file, with our own folders and address in it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     gateway_keys = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
     (plan,) = join_clusters([spark("spark1", gateway=gateway_keys)], "site.py")
     text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
@@ -114,12 +113,9 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
     front = Front(folder, port, folder / "root.crt", gateway)
     home = folder / "run"
     home.mkdir()
-    environment = {
-        **{"RUNTIME_DIRECTORY": str(home), "CREDENTIALS_DIRECTORY": str(folder)},
-        **{"HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)},
-        "PATH": os.environ["PATH"],
-        **left_behind.inside(),
-    }
+    homes = ("RUNTIME_DIRECTORY", "HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    environment = os.environ | dict.fromkeys(homes, str(home))
+    environment |= {"CREDENTIALS_DIRECTORY": str(folder)}
     words = [*wrap, "caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
     with front.log.open("w") as log:
         caddy = subprocess.Popen(words, env=environment, stdout=log, stderr=log)

@@ -20,19 +20,14 @@ def test_netplan_makes_both_interfaces_large_frames_and_networks_of_their_own(tm
     path.chmod(0o600)
     result = run(["netplan", "generate", "--root-dir", str(tmp_path)])
     assert (result.returncode, result.stdout + result.stderr) == (0, "")
-    networks = {
-        path.name: path.read_text()
-        for path in (tmp_path / "run/systemd/network").glob("*netplan*.network")
-    }
-    addresses = {
-        name: re.findall(r"^(?:Address|MTUBytes)=(.*)$", text, re.MULTILINE)
-        for name, text in networks.items()
-    }
-    assert addresses == {
-        "10-netplan-enp1s0f0np0.network": ["9000", "10.77.0.11/24"],
-        "10-netplan-enP2p1s0f0np0.network": ["9000", "10.77.1.11/24"],
-    }
-    assert all("RequiredForOnline=no" in text for text in networks.values())
+    networks = "".join(
+        path.read_text()
+        for path in sorted((tmp_path / "run/systemd/network").glob("*netplan*.network"))
+    )
+    assert re.findall(r"^(?:Address|MTUBytes)=(.*)$", networks, re.MULTILINE) == [
+        *("9000", "10.77.1.11/24", "9000", "10.77.0.11/24")
+    ]
+    assert networks.count("RequiredForOnline=no") == 2
 
 
 ALL = Firewall(

@@ -125,9 +125,7 @@ def test_a_deploy_begins_and_says_that_no_host_is_reached(folder: Path) -> None:
     assert "Traceback" not in result.stdout + result.stderr
 
 
-def test_the_catalogue_of_the_wheel_and_an_owners_own_recipes_and_group_data_are_planned(
-    folder: Path,
-) -> None:
+def test_the_catalogue_of_the_wheel_and_an_owners_own_recipes_and_group_data_are_planned(folder):
     home = folder / "home"
     text = (ROOT / "catalogue/recipes/qwen3.6-35b-a3b-fp8.yaml").read_text()
     (home / "recipes/my-own.yaml").write_text(text)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_probe import program
 
 from lab import carry
 from lab.carry import whole_run
-from lab.carry.steps import serving
 
 
 def _measure(run: whole_run.Run) -> dict[str, Any]:
@@ -39,13 +36,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     })  # fmt: skip
 
 
-def _run(
-    monkeypatch: pytest.MonkeyPatch, out: Path, *words: str, **functions: Any
-) -> tuple[int, dict[str, Any]]:
-    """Exit code and results of a run; with `functions`, of these steps alone."""
-    if functions:
-        limited_steps = {name: (step, 10, 1, ()) for name, step in functions.items()}
-        monkeypatch.setattr(whole_run, "STEPS", limited_steps)
+def _run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and results of a run."""
     argv = ["whole_run.py", "--out", str(out), "--seconds", "700", *words]
     monkeypatch.setattr(sys, "argv", argv)
     code = whole_run.main()
@@ -86,27 +78,6 @@ def test_a_later_call_goes_on_and_repeats_only_what_failed_or_is_asked_for(
     assert step_names[-1] == "first"
 
 
-def test_the_steps_of_a_cluster_are_left_out_on_one_host_and_commands_reach_the_host_that_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "boot.sh").write_text('echo "$@ in $(pwd)"')
-
-    def reach(run: whole_run.Run) -> dict[str, Any]:
-        """A step that asks two hosts."""
-        return {"said": [run.on_host("true").strip(), run.on_host("true", host="spark9").strip()]}
-
-    steps = {"one": reach, "cluster-two": reach}
-    words = ("--parts", str(tmp_path), "--host", "spark3")
-    _, results = _run(monkeypatch, tmp_path / "alone", *words, **steps)
-    assert set(results) == {"one"}
-    assert results["one"]["figures"]["said"] == [
-        "do lockstep lab ssh spark3 -- true in /",
-        "do lockstep lab ssh spark9 -- true in /",
-    ]
-    _, results = _run(monkeypatch, tmp_path / "pair", *words, "--hosts", "2", **steps)
-    assert set(results) == {"one", "cluster-two"}
-
-
 def test_a_command_that_hangs_is_ended_with_its_children_at_the_limit_of_its_step(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -119,39 +90,6 @@ def test_a_command_that_hangs_is_ended_with_its_children_at_the_limit_of_its_ste
     code, results = _run(monkeypatch, tmp_path)
     assert code == 1 and "not within the step's limit" in results["hangs"]["reason"]
     assert "begun" in (tmp_path / "hangs.txt").read_text()
-
-
-def test_the_changed_inventory_has_other_data_of_models_one_model_more_and_its_recipes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    data = {"models": {"tiny": {"recipe": "tiny-qwen3", "port": 8000}}, "recipe_folders": ("a",)}
-    original = tmp_path / "site.py"
-    original.write_text(f"site = ([('spark1', {data!r})], {{}})")
-    monkeypatch.setattr("lockstep.deploy.checked.checked", lambda _, hosts: (hosts, {}))
-    monkeypatch.setenv("LAB", str(tmp_path))
-
-    def change(run: whole_run.Run) -> dict[str, Any]:
-        """A step that changes the inventory."""
-        changes = {"tiny": {"port": 8001}, "other": {"recipe": "in-image"}}
-        return {"path": run.changed_inventory(changes, ("b",))}
-
-    words = ("--inventory", str(original))
-    _, results = _run(monkeypatch, tmp_path / "out", *words, changes=change)
-    path = tmp_path / "checkout" / results["changes"]["figures"]["path"]
-    hosts, _ = runpy.run_path(str(path))["site"]
-    models = {"tiny": {"recipe": "tiny-qwen3", "port": 8001}, "other": {"recipe": "in-image"}}
-    assert hosts == [("spark1", {"models": models, "recipe_folders": ("a", "b")})]
-
-
-def test_the_training_sees_the_checkout_and_the_packages_that_the_machine_lacks(
-    monkeypatch, tmp_path: Path
-) -> None:
-    program(tmp_path, "python3", 'echo "{\\"path\\": \\"$PYTHONPATH\\"}" >"$3/trained.json"')
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("LAB", "/a-lab")
-    words = ("--trained", str(tmp_path / "trained"))
-    _, results = _run(monkeypatch, tmp_path / "out", *words, train=serving.train)
-    assert results["train"]["figures"] == {"path": "/a-lab/checkout:/site/site"}
 
 
 SCRIPT = Path(carry.__file__).with_name("pack.sh")
