@@ -128,7 +128,8 @@ def test_two_authorities_are_named_and_none_is_replaced(pair: Site) -> None:
 
 
 def test_a_key_that_was_revoked_while_a_host_was_off_stays_revoked(pair: Site) -> None:
-    off, peer = HOSTS
+    # The host with the later change comes first, and is asked to take nothing.
+    peer, off = HOSTS
     give(pair, off, ANNA)
     give(pair, peer, REVOKED)
     pair.deploy()
