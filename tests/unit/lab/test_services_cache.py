@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,15 +33,12 @@ def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
     builds: list[Path] = []
     barrier = threading.Barrier(2)
 
-    def work() -> None:
+    def work(_: int) -> None:
         barrier.wait()
         build_once(tmp_path / "thing", builds.append, silent, "thing")
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
     assert len(builds) == 1
 
 
