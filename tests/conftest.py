@@ -3,8 +3,6 @@
 Python looks for garbage less often, and an example may take any time.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator

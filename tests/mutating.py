@@ -13,8 +13,6 @@ anybody would notice, so one that escapes is a question, no fault.
 mutants of such a record: the exit code is 1 where one escapes that was caught before.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os
@@ -24,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,16 +37,9 @@ PRODUCT = ("lockstep", "tasks", "templates")
 #: The tests of one mutant take less than a minute here; a mutant that makes them hang is caught.
 _LIMIT_S = 600.0
 _OPPOSITE: dict[type[ast.cmpop], str] = {
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.In: "not in",
-    ast.NotIn: "in",
-    ast.Is: "is not",
-    ast.IsNot: "is",
+    **{ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is"},
+    **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"},
+    **{ast.In: "not in", ast.NotIn: "in"},
 }
 #: What a caller that asks for the truth takes for None.
 _NOTHING = ("return", "None", "False", "0", "''", "[]", "()", "{}")
@@ -109,13 +100,9 @@ def _edits_of_python(text: str) -> Iterator[tuple[int, int, str]]:
         starts.append(starts[-1] + len(line))
 
     def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        ends = (
-            starts[node.lineno - 1] + node.col_offset,
-            starts[node.end_lineno - 1] + node.end_col_offset,
-        )
-        begin, end = (len(raw[:offset].decode()) for offset in ends)
-        return begin, end
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        return len(raw[:begin].decode()), len(raw[:end].decode())
 
     for node in _code(ast.parse(text)):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
@@ -233,17 +220,14 @@ def main() -> int:
     parser.add_argument("--again", type=Path, help="take the mutants of this record")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     args = parser.parse_args()
-    earlier_verdicts = {
-        candidate.place: candidate for candidate in run_record.read(args.again, Mutant)
-    }
+    earlier_verdicts = _by_place(run_record.read(args.again, Mutant))
     mutants = list(earlier_verdicts.values()) or draw(
         args.paths or list(PRODUCT), args.seed, args.count
     )
     if args.list:
-        for mutant in mutants:
-            print(_description(mutant))
+        print(*map(_description, mutants), sep="\n")
         return 0
-    verdicts = {candidate.place: candidate for candidate in run_record.read(args.record, Mutant)}
+    verdicts = _by_place(run_record.read(args.record, Mutant))
     open_mutants = [
         replace(candidate, verdict="") for candidate in mutants if candidate.place not in verdicts
     ]
@@ -254,25 +238,23 @@ def main() -> int:
             run_record.add(args.record, mutant)
             verdicts[mutant.place] = mutant
             print(f"{mutant.verdict}\n{_description(mutant)}", flush=True)
-    escaped_mutants = [
-        verdicts[candidate.place]
-        for candidate in mutants
-        if verdicts[candidate.place].verdict == "escaped"
+    places = [mutant.place for mutant in mutants if verdicts[mutant.place].verdict == "escaped"]
+    lost_places = [
+        place
+        for place, earlier in earlier_verdicts.items()
+        if place in places and earlier.verdict != "escaped"
     ]
-    lost_mutants = [
-        candidate
-        for candidate in escaped_mutants
-        if earlier_verdicts and earlier_verdicts[candidate.place].verdict != "escaped"
-    ]
-    print(f"{len(mutants)} mutants, {len(escaped_mutants)} escaped")
+    print(f"{len(mutants)} mutants, {len(places)} escaped")
     if earlier_verdicts:
-        print(f"{len(lost_mutants)} of them were caught before")
-    for mutant in escaped_mutants:
-        print(
-            f"escaped{', and was caught before' if mutant in lost_mutants else ''}\n"
-            f"{_description(mutant)}"
-        )
-    return 1 if lost_mutants else 0
+        print(f"{len(lost_places)} of them were caught before")
+    for place in places:
+        before = ", and was caught before" if place in lost_places else ""
+        print(f"escaped{before}\n{_description(verdicts[place])}")
+    return 1 if lost_places else 0
+
+
+def _by_place(mutants: Iterable[Mutant]) -> dict[tuple[str, str, str, int], Mutant]:
+    return {mutant.place: mutant for mutant in mutants}
 
 
 def _description(mutant: Mutant) -> str:

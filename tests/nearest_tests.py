@@ -8,8 +8,6 @@ for each file that it changes. Programs that a test starts by name are no import
 counts too.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 usage: python tests/words.py    a line for each fault; exit code 1 if there is one
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

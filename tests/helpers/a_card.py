@@ -1,7 +1,5 @@
 """Fixtures for tests of a fit: the catalogue, one H200 as a machine, and dense models for it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lockstep.checkpoints.architecture import Architecture, Layers

@@ -1,7 +1,5 @@
 """A host that answers facts from memory, and a way to run an operation against it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

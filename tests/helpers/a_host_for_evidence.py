@@ -1,7 +1,5 @@
 """An answer of one host to `lockstep evidence`, with something in every part."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from a_spark import spark

@@ -1,7 +1,5 @@
 """A process that holds a lock as apt and dpkg do: fcntl, on the whole file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,30 +15,15 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-class LockProcess:
-    """A process that holds the lock until `release`."""
-
-    def __init__(self, path: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-IS", "-c", _HOLD, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout and self._process.stdout.readline() == "held\n"
-        self.pid = self._process.pid
-
-    def release(self) -> None:
-        """End the process; the kernel has freed the lock when this returns."""
-        self._process.communicate()
-
-
 @contextmanager
-def hold_lock(path: Path) -> Iterator[LockProcess]:
-    """Hold the lock in another process, until the block ends."""
+def hold_lock(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Hold the lock in another process, until the block ends or the process is waited for."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    process = LockProcess(path)
-    try:
+    with subprocess.Popen(
+        [sys.executable, "-IS", "-c", _HOLD, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "held\n"
         yield process
-    finally:
-        process.release()

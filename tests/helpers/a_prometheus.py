@@ -1,7 +1,5 @@
 """A stand-in of Prometheus that keeps an hour of one host."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from urllib.parse import parse_qs, urlsplit
 

@@ -1,7 +1,5 @@
 """A deploy as `lockstep deploy` hears it: a program that prints the messages of a recorded run."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,29 +79,12 @@ class Site:
         return self._judge(result, exits)
 
     def quiet_deploy(
-        self, *options: str, real: bool = False, exits: int = 0, **changes: Any
+        self, *options: str, exits: int = 0, **changes: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run `lockstep deploy -i INVENTORY` without a terminal, so that nobody can be asked.
-
-        ``real`` starts both programs as a user does, which costs seconds of imports.
-        """
+        """Run `lockstep deploy -i INVENTORY` without a terminal, so that nobody can be asked."""
         argv = ("deploy", "-i", self.inventory, *options)
         environment = self._prepare_hosts(changes)
-        if real:
-            result = subprocess.run(
-                [sys.executable, "-m", "lockstep.cli.main", *argv],
-                cwd=self.repository,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=900,
-                check=False,
-            )
-        else:
-            result = lockstep(
-                *argv, folder=self.repository, environment=environment, path=self._path
-            )
+        result = lockstep(*argv, folder=self.repository, environment=environment, path=self._path)
         return self._judge(result, exits)
 
     def _judge(

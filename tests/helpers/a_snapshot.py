@@ -1,7 +1,5 @@
 """Snapshots of a Spark that is exactly in its desired state, for tests to change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

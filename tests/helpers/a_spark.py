@@ -1,7 +1,5 @@
 """One Spark as group_data/all.py describes it, with pins for all of its artefacts."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import runpy

@@ -1,7 +1,5 @@
 """An owner's files: a copy of this repository, and an inventory file."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,12 +1,11 @@
 """Changes that make a site of Sparks in memory an older one, and the changes of the last run."""
 
-from __future__ import annotations
-
 from a_site import Site
 
 UNIT = "vllm-qwen36.service"
 FILE = f"/etc/systemd/system/{UNIT}"
 OLD = "0123456789abcdef"
+RUNNING = {"ActiveState": "active", "SubState": "running"}
 
 
 def outdate(site: Site, host: str, *, hot: bool = True) -> None:
@@ -16,8 +15,7 @@ def outdate(site: Site, host: str, *, hot: bool = True) -> None:
     state["files"][FILE]["text"] = state["files"][FILE]["text"].replace(generation, OLD)
     state["units"][UNIT]["wanted"] = OLD
     if hot:
-        running = {"ActiveState": "active", "SubState": "running", "restart_key": OLD}
-        state["units"][UNIT] |= running
+        state["units"][UNIT] |= {**RUNNING, "restart_key": OLD}
 
 
 def site_changes(site: Site) -> list[tuple[str, str]]:
@@ -28,6 +26,5 @@ def site_changes(site: Site) -> list[tuple[str, str]]:
 def plan_restart_of_docker(site: Site, host: str) -> None:
     """Make a model hot, and a file of Docker's newer than its process."""
     units = site.document["hosts"][host]["units"]
-    hot = {"ActiveState": "active", "SubState": "running"}
-    units[UNIT] |= {**hot, "restart_key": units[UNIT]["wanted"]}
-    units["docker.service"] = {**units[UNIT], **hot, "newer": {"/etc/x": True}, "wanted": ""}
+    units[UNIT] |= {**RUNNING, "restart_key": units[UNIT]["wanted"]}
+    units["docker.service"] = {**units[UNIT], **RUNNING, "newer": {"/etc/x": True}, "wanted": ""}

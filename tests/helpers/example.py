@@ -1,9 +1,7 @@
-"""Two made-up hosts for the render tests, and all their artefacts.
+"""A made-up host on the internet for the render tests, and all its artefacts.
 
-`spark` is on the internet; `site` is behind a proxy with mirrors of its own.
+Behind a proxy, with mirrors of its own, is the pair of `tests/render/pair.py`.
 """
-
-from __future__ import annotations
 
 import re
 from functools import cache
@@ -14,7 +12,7 @@ from a_spark import environment
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.bound_models import GATEWAY_TOOLS, BoundModel, bind
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Gpu, ModelData, Proxy, Settings, Sources, WebUi
+from lockstep.inventory.settings import ModelData, Settings
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.onhost.core.config import Minimum
@@ -47,32 +45,6 @@ HOSTS = {
         sysctls={"vm.swappiness": "10"},
         boot="mistral",
         tools={name: name for name in GATEWAY_TOOLS},
-    ),
-    "site": Settings(
-        name="site",
-        models={
-            "qwen": ModelData(
-                recipe=QWEN.recipe,
-                unit="vllm-qwen36",
-                bind="0.0.0.0",
-                port=8001,
-                overrides={"gpu_memory_utilization": 0.4},
-                start_timeout_s=600,
-            )
-        },
-        sources=Sources(
-            registries={"ghcr.io": "registry.example:5000", "docker.io": "registry.example:5000"},
-            apt=("deb http://packages.example/ubuntu noble main",),
-        ),
-        proxy=Proxy(
-            http="http://user:pa%24$word@proxy.example:3128",
-            https="http://proxy.example:3128",
-            no="localhost,127.0.0.1,10.0.0.0/8,packages.example",
-        ),
-        webui=WebUi(enabled=False),
-        gpu=Gpu(max_clock_mhz=2100),
-        tools={name: name for name in GATEWAY_TOOLS},
-        service_user="engines",
     ),
 }
 
@@ -110,15 +82,11 @@ def pins(settings: Settings, models: tuple[BoundModel, ...]) -> Pins:
 
 
 @cache
-def every(host: str) -> tuple[ManagedFile, ...]:
-    """All artefacts of one of `HOSTS`."""
-    plan = HostPlan(host, HOSTS[host], bound_models(HOSTS[host]))
-    return deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
-
-
 def rendered_files(host: str) -> dict[str, ManagedFile]:
-    """Path → artefact, without the programs, which are files of this repository."""
-    return {file.path: file for file in every(host) if not file.path.startswith(f"{PROGRAMS}/")}
+    """Path → artefact of one of `HOSTS`, without the programs of this repository."""
+    plan = HostPlan(host, HOSTS[host], bound_models(HOSTS[host]))
+    files = deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
+    return {file.path: file for file in files if not file.path.startswith(f"{PROGRAMS}/")}
 
 
 def steady(text: str) -> str:

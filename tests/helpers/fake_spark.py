@@ -5,8 +5,6 @@ written back when the process ends, so that a second run meets the state that th
 Every command is written down.
 """
 
-from __future__ import annotations
-
 import atexit
 import copy
 import json
@@ -36,28 +34,17 @@ from lockstep.preflight import ENGINE
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
 WIPED: dict[str, Any] = {
-    "files": {},
-    "folders": {},
+    **{"files": {}, "links": {}, "units": {}, "groups": {}, "sysctls": {}, "venvs": {}},
+    **{"images": {}, "image_records": {}, "found": {}},
+    **{"firewall": None, "check": None, "current": None},
     "packages": [],
-    "noted": [],
-    "found": {},
-    "groups": {},
     "accounts": {"spark": ["spark", "sudo"]},
-    "foreign": {},
-    "sysctls": {},
-    "venvs": {},
-    "links": {},
-    "images": {},
-    "image_records": {},
-    "units": {},
     "engine": {"python": None, "distributions": {}, "origins": {}, "commits": {}},
-    "firewall": None,
-    "check": None,
-    "current": None,
     "weights": "missing",
     "generations": [],
 }
 
+_PERSONS = str(keys.PATH)
 _HOMES = {"lockstep": HOME, "lockstep-gateway": GATEWAY_HOME, "lockstep-backup": BACKUP_HOME}
 
 
@@ -81,7 +68,6 @@ class Spark:
         self.commands: list[str] = []
         self.holder = ""
         self.messages: list[str] = []
-        self.faulty: dict[str, str] = fails.get("faults", {})
 
     def answer(self, command: str, stdin: str) -> str:
         """The output of a command on this host."""
@@ -89,9 +75,10 @@ class Spark:
         request = json.loads(stdin) if words == list(remote_exec.COMMAND) else {}
         if request.get("program") == "lockstep.onhost.records.checked_file_writes":
             document = request["asked"]
+            paths = _paths(document)
             writes = any(document.get(key) for key in ("folders", "files", "links"))
-            self._note(_paths(document))
-            self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
+            self._note(paths)
+            self._changes(f"{'write' if writes else 'remove'} {' '.join(paths)}")
             self._write(document)
             return ""
         if request.get("program") == "lockstep.onhost.records.original_state":
@@ -111,56 +98,28 @@ class Spark:
             now = self.state
             # The state at the first question, before another deploy was done.
             self.state = now | self.fails.get("waited", {})
-            faults = {name: self.faulty[name] for name in details if name in self.faulty}
+            planted = self.fails.get("faults", {})
+            faults = {name: planted[name] for name in details if name in planted}
             answers = {name: read[name](details[name]) for name in details if name not in faults}
             self.state = now
             self.fails.pop("waited", None)
             return json.dumps({"answers": answers, "facts": {}, "faults": faults})
-        if words[1:] == [PROGRAMS, "rollout", "note"]:
+        program = " ".join(words[2:4]) if words[1:2] == [PROGRAMS] else words[0]
+        if program in ("cat", "gateway-keys list"):
+            self.commands.append(f"? {command}")
+            return str(self.state["files"][words[1] if program == "cat" else _PERSONS]["text"])
+        if program == "rollout note":
             self._changes("note paths")
             details = json.loads(stdin)
             self._note(details["paths"], details.get("rollout", ""))
-            return ""
-        if words[1:] == [PROGRAMS, "generations", "begin"]:
+        elif program == "generations begin":
             self._changes("note generation")
             self.state["begun"] = json.loads(stdin)
-            return ""
-        if words[1:] == [PROGRAMS, "generations", "record"]:
+        elif program == "generations record":
             self._changes("record")
             self.state["generations"].append(json.loads(stdin))
             self.state.pop("begun", None)
-            return ""
-        if words[1:] == [PROGRAMS, "gateway-keys", "list"]:
-            self.commands.append(f"? {command}")
-            return str(self.state["files"][str(keys.PATH)]["text"])
-        if words[1:] == [PROGRAMS, "gateway-keys", "take"]:
-            self._changes(command)
-            have = {person.person: person for person in self._persons()}
-            for person in keys.entries_of_text(stdin.strip(), "standard input"):
-                if (
-                    person.person not in have
-                    or person.age_sort_key > have[person.person].age_sort_key
-                ):
-                    have[person.person] = person
-            self._secret(str(keys.PATH), json.dumps(keys.entries_document(have.values())), "0640")
-            return ""
-        if words[0] == "cat":
-            self.commands.append(f"? {command}")
-            return str(self.state["files"][words[1]]["text"])
-        takes = (
-            *(["make-authority", "--take"], ["peer-certificates", "--take"]),
-            ["backup-key", "take"],
-        )
-        if words[1:2] == [PROGRAMS] and words[2:4] in takes:
-            self._changes(command)
-            if words[2] == "make-authority":
-                self._authority(words[4], stdin.strip())
-            elif words[2] == "peer-certificates":
-                self._peer_certificates(words[4:], stdin.strip())
-            else:
-                self._secret(words[4], stdin.strip(), "0644")
-            return ""
-        if words[1:3] == [PROGRAMS, "job"]:
+        elif program == "job run":
             at = words.index("--")
             try:
                 self._changes(f"job {words[4]}: {' '.join(words[at + 1 :])}")
@@ -171,7 +130,17 @@ class Spark:
             self._run(words[at + 1 :])
         else:
             self._changes(command)
-            self._run(words)
+            match program:
+                case "gateway-keys take":
+                    self._take_persons(keys.entries_of_text(stdin.strip(), "standard input"))
+                case "make-authority --take":
+                    self._authority(words[4], stdin.strip())
+                case "peer-certificates --take":
+                    self._peer_certificates(words[4:], stdin.strip())
+                case "backup-key take":
+                    self._secret(words[4], stdin.strip(), "0644")
+                case _:
+                    self._run(words)
         return ""
 
     def hears(self, source: Iterable[str]) -> str:
@@ -182,16 +151,15 @@ class Spark:
             self.messages.append(line)
         if self.messages and self.messages[-1] == "ended done":
             self.state.pop("journal", None)
-        elif self._between() and any(line.startswith("changed") for line in self.messages):
+        elif self.state.get("journal", {}).get("rollout") == "" and any(
+            line.startswith("changed") for line in self.messages
+        ):
             self.commands.append("return")
             self._return()
             return json.dumps({"returned": True, "said": "qwen is hot"})
         elif self.state["generations"] and "journal" not in self.state:
             self.state.pop("begun", None)
         return "null"
-
-    def _between(self) -> bool:
-        return "journal" in self.state and not self.state["journal"]["rollout"]
 
     def _note(self, paths: Iterable[str], rollout: str = "") -> None:
         """Keep what is here before a change, unless a host has no generation yet."""
@@ -309,16 +277,21 @@ class Spark:
         path, host, *roles = words
         self._secret(path, text)
         for role in roles:
-            own_path = f"{path.rpartition('/')[0]}/{peer_tls.identity_file_name(role, host)}"
-            self._secret(own_path, f"{role} of {host} by {text}")
+            own_path = Path(path).with_name(peer_tls.identity_file_name(role, host))
+            self._secret(str(own_path), f"{role} of {host} by {text}")
 
     def _authority(self, path: str, text: str) -> None:
         self._secret(path, text)
         self._secret("/etc/lockstep/authority.crt", f"certificate of {text}", "0644")
 
     def _persons(self) -> list[keys.Entry]:
-        have = self.state["files"].get(str(keys.PATH))
-        return keys.entries_of_text(have["text"], str(keys.PATH)) if have else []
+        have = self.state["files"].get(_PERSONS)
+        return keys.entries_of_text(have["text"], _PERSONS) if have else []
+
+    def _take_persons(self, entries: Iterable[keys.Entry]) -> None:
+        every = sorted((*self._persons(), *entries), key=lambda entry: entry.age_sort_key)
+        newest = {entry.person: entry for entry in every}
+        self._secret(_PERSONS, json.dumps(keys.entries_document(newest.values())), "0640")
 
     def _run_backup_key(self, words: list[str]) -> None:
         if words[2] == "make":
@@ -393,15 +366,12 @@ class Spark:
                     known_unit |= {"wanted": match[1] if match else "", "NeedDaemonReload": "no"}
             return
         unit = units.setdefault(words[-1], {**UNIT})
-        if "--now" in words:
-            unit |= {"ActiveState": "inactive", "SubState": "dead"}
         if "enable" in words:
             unit["UnitFileState"] = "enabled"
         if {"start", "restart", "--now"} & set(words):
             unit |= {"ActiveState": "active", "SubState": "running", "restart_key": unit["wanted"]}
 
-    def _run_webui(self, words: list[str]) -> None:
-        self._run_systemctl(words)
+    _run_webui = _run_systemctl
 
     # Readers ----------------------------------------------------------------------------------
 
@@ -425,24 +395,21 @@ class Spark:
         return {**answers, "waited": "waited" in self.fails}
 
     def _read_deploy_records_foreign_obstacles(self, question: dict[str, Any]) -> Any:
-        foreign_items = self.state["foreign"]
-        return {
-            item: owner for item, owner in foreign_items.items() if item not in question["adopt"]
-        }
+        return {}
 
     def _read_packages(self, question: dict[str, Any]) -> Any:
         return {"apt package": dict.fromkeys(self.state["packages"], "1")}
 
     def _read_deploy_records_items_missing_in_baseline(self, question: dict[str, list[str]]) -> Any:
-        noted_items = self.state["found"]
+        found = self.state["found"]
         unnoted_items = {
-            part: [x for x in question[part] if x not in noted_items.get(part, ())]
-            for part in question
+            part: [item for item in items if item not in found.get(part, ())]
+            for part, items in question.items()
         }
         return unnoted_items if any(unnoted_items.values()) else {}
 
     def _read_packages_brought_packages(self, _: object) -> Any:
-        return list(self.state["noted"])
+        return []
 
     def _read_accounts(self, question: dict[str, Any]) -> Any:
         groups_by_account = {
@@ -480,14 +447,11 @@ class Spark:
                 have["seal"] = seal(question["key"], (have["text"] or "").encode())
             if have and question.get("shown", {}).get(path) in (None, have.get("seal")):
                 have["text"] = None
-        links = {path: self.state["links"].get(path) for path in question["paths"]}
         owner = {"mode": "0777", "owner": "root", "group": "root", "text": None}
-        found_links = {
-            path: {"kind": "link", "target": target, **owner}
-            for path, target in links.items()
-            if target
-        }
-        return files | found_links
+        for path in question["paths"]:
+            if target := self.state["links"].get(path):
+                files[path] = {"kind": "link", "target": target, **owner}
+        return files
 
     def _read_files_leftovers(self, question: dict[str, Any]) -> Any:
         folders, wanted_paths = tuple(question["marked"]), {*question["files"]}

@@ -3,8 +3,6 @@
 The deploy that it starts is a fork, too (`forked_pyinfra`).
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

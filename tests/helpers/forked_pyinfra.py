@@ -3,8 +3,6 @@
 Importing them takes more processor time than a deploy to Sparks in memory.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -1,15 +1,10 @@
-"""Runs a server of the lab in a thread, or a stand-in program as a process, for one test."""
-
-from __future__ import annotations
+"""Servers in threads, requests to them, and waits, for one test."""
 
 import contextlib
 import json
-import os
 import secrets
 import socket
 import socketserver
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -17,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import left_behind
 
 from lockstep.onhost.core import clock
 
@@ -89,25 +82,3 @@ def free_port() -> int:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
-
-
-@contextlib.contextmanager
-def program(code: str, words: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A stand-in program with ``lab/content`` on its path, killed when the block ends."""
-    base_environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(CONTENT),
-        **left_behind.inside(),
-    }
-    with subprocess.Popen(
-        # Looking through the site packages of the tests takes as long as all the rest.
-        [sys.executable, "-S", "-c", code, *words],
-        env=base_environment | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()

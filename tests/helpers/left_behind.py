@@ -6,8 +6,6 @@ A process is recognised by a mark in its environment. Children inherit the mark,
 a session of its own whose parent is gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets
@@ -41,11 +39,6 @@ def end_on_exit() -> Iterator[None]:
                 os.environ.pop(NAME, None)
             else:
                 os.environ[NAME] = previous_mark
-
-
-def inside() -> dict[str, str]:
-    """Variables for the environment of a long-lived process that inherits none."""
-    return {NAME: os.environ[NAME]} if NAME in os.environ else {}
 
 
 def outside() -> dict[str, str]:

@@ -1,7 +1,5 @@
 """A real HTTP server in a thread, for tests of HTTP clients."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

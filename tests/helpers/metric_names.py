@@ -1,7 +1,5 @@
 """The names of the metrics that a monitored Spark publishes, and of those in rules."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

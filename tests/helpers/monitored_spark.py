@@ -1,7 +1,5 @@
 """Hosts with monitoring, and the files that a deploy writes on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from a_spark import pins_for, spark

@@ -1,7 +1,5 @@
 """`lockstep` in this process or in a fork of it, with an ssh that is a few lines of shell."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """One deploy of two wiped Sparks in memory, for all tests that begin where it ended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

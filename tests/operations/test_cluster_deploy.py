@@ -1,7 +1,5 @@
 """Two Sparks that serve one model together, deployed by the real pyinfra command, in memory."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -16,16 +14,15 @@ from lockstep.lock import lockfile
 
 pytestmark = pytest.mark.slow
 
+FIRST, SECOND = HOSTS
 KEY = "/etc/lockstep/secrets/peer-authority.pem"
 AGENT = "lockstep-cluster.service"
 PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
 ROLLOUT, SWITCH = f"{PROGRAMS} rollout", f"{PROGRAMS} switch"
 DOWN = f"job cluster-down: {SWITCH} none --wait"
 UP = f"job cluster-up: {ROLLOUT} up both"
-MADE = f"{PROGRAMS} peer-certificates"
-TAKEN = f"{MADE} --take {KEY} {HOSTS[1]} agent"
-
-
+MADE = f"{PROGRAMS} peer-certificates {KEY} {FIRST} agent"
+TAKEN = f"{PROGRAMS} peer-certificates --take {KEY} {SECOND} agent"
 BOTH = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-both", "port": 30009}
 
 
@@ -60,56 +57,55 @@ def again(duo: Site) -> Site:
     return duo.again()
 
 
+@pytest.fixture
+def outdated(again: Site) -> Site:
+    """The pair with its model hot on both, by other units than this deploy writes."""
+    for host in HOSTS:
+        unit = again.document["hosts"][host]["units"]["vllm-both.service"]
+        unit |= {"ActiveState": "active", "SubState": "running", "restart_key": "0" * 16}
+    return again
+
+
 def text(site: Site, host: str, path: str = KEY) -> str:
     return str(site.document["hosts"][host]["files"][path]["text"])
 
 
-def identity(site: Site, host: str) -> str:
-    return text(site, host, peer_identity("agent", host))
-
-
 def test_the_authority_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) -> None:
-    first, second = HOSTS
-    key = text(duo, first)
-    assert key == text(duo, second)
+    key = text(duo, FIRST)
+    assert key == text(duo, SECOND)
     key_lines = [[line for line in duo.changes(host) if KEY in line] for host in HOSTS]
-    assert key_lines == [[f"{MADE} {KEY} {first} agent"], [TAKEN]]
+    assert key_lines == [[MADE], [TAKEN]]
     assert key not in duo.output
     assert not any(key in line for host in HOSTS for line in duo.commands(host))
     # Each member makes a certificate of its own, which is never shown either.
     for host in HOSTS:
-        assert identity(duo, host) == f"agent of {host} by {key}"
-        assert identity(duo, host) not in duo.output
-    assert peer_identity("agent", first) not in duo.document["hosts"][second]["files"]
+        identity = text(duo, host, peer_identity("agent", host))
+        assert identity == f"agent of {host} by {key}" and identity not in duo.output
+    assert peer_identity("agent", FIRST) not in duo.document["hosts"][SECOND]["files"]
 
 
 def test_a_certificate_that_is_lost_open_or_damaged_is_made_again(again: Site) -> None:
-    first, second = HOSTS
-    for host, command in ((first, f"{MADE} {KEY} {first} agent"), (second, TAKEN)):
-        path = peer_identity("agent", host)
-        for change in (None, {"mode": "0644"}, {"text": "damaged"}):
+    paths = {host: peer_identity("agent", host) for host in HOSTS}
+    for changes in ((None, {"text": "damaged"}), ({"mode": "0644"}, None)):
+        for (host, path), change in zip(paths.items(), changes, strict=True):
             files = again.document["hosts"][host]["files"]
             have = files.pop(path)
             files |= {path: {**have, **change}} if change else {}
-            again.deploy()
-            assert again.changes(host) == [command, f"systemctl restart {AGENT}"]
-            assert identity(again, host) == f"agent of {host} by {text(again, first)}"
         again.deploy()
-        assert again.changes(host) == []
+        for host, command in ((FIRST, MADE), (SECOND, TAKEN)):
+            assert again.changes(host) == [command, f"systemctl restart {AGENT}"]
+            assert text(again, host, paths[host]) == f"agent of {host} by {text(again, FIRST)}"
 
 
 def test_a_deploy_is_not_done_where_a_unit_does_not_come_up(again: Site) -> None:
-    first, second = HOSTS
-    again.document["hosts"][second]["units"]["lockstep-memory.service"]["settled"] = False
+    again.document["hosts"][SECOND]["units"]["lockstep-memory.service"]["settled"] = False
     again.deploy(exits=1)
     reason = "lockstep-memory.service is activating (auto-restart): why"
-    assert f"FAILED {second}: Verify | Read back the state of the host {reason}" in again.output
-    assert f"Done on: {first}" in again.output
+    assert f"FAILED {SECOND}: Verify | Read back the state of the host {reason}" in again.output
+    assert f"Done on: {FIRST}" in again.output
 
 
-def test_the_agent_runs_on_every_member_and_a_second_deploy_changes_nothing(
-    duo: Site, again: Site
-) -> None:
+def test_the_agent_runs_on_every_member_and_a_second_deploy_changes_nothing(duo, again) -> None:
     for host in HOSTS:
         units = duo.document["hosts"][host]["units"]
         assert (units[AGENT]["UnitFileState"], units[AGENT]["ActiveState"]) == ("enabled", "active")
@@ -119,105 +115,74 @@ def test_the_agent_runs_on_every_member_and_a_second_deploy_changes_nothing(
     assert again.document["hosts"] == duo.document["hosts"]
 
 
-def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(again: Site) -> None:
-    first, second = HOSTS
-    for field, value in (("text", "sk-another"), ("group", "lockstep")):
-        again.document["hosts"][second]["files"][KEY][field] = value
-        again.deploy()
-        assert again.changes(first) == []
-        assert again.changes(second) == [TAKEN, f"systemctl restart {AGENT}"]
-        assert text(again, second) == text(again, first)
-
-
-def test_the_key_of_a_cluster_of_an_earlier_version_is_removed_once(again: Site) -> None:
-    first, second = HOSTS
-    old = "/etc/lockstep/secrets/cluster-old.key"
-    files = again.document["hosts"][second]["files"]
-    files[old] = files[KEY]
-    for expected_changes in ([f"remove {old}", "systemctl daemon-reload"], []):
-        again.deploy()
-        assert (again.changes(first), again.changes(second)) == ([], expected_changes)
+def test_a_member_whose_key_differs_gets_that_of_rank_0(again: Site) -> None:
+    again.document["hosts"][SECOND]["files"][KEY]["text"] = "sk-another"
+    again.deploy()
+    assert again.changes(FIRST) == []
+    assert again.changes(SECOND) == [TAKEN, f"systemctl restart {AGENT}"]
+    assert text(again, SECOND) == text(again, FIRST)
 
 
 def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) -> None:
-    first, second = HOSTS
-    again.deploy("--limit", second)
-    assert again.changes(second) == []
-    del again.document["hosts"][second]["files"][KEY]
-    again.deploy("--limit", second, exits=1)
-    assert "key-elsewhere" in again.output and f"is to come from {first}, which" in again.output
-    assert again.commands(second) == ["? all"]
+    again.deploy("--limit", SECOND)
+    assert again.changes(SECOND) == []
+    del again.document["hosts"][SECOND]["files"][KEY]
+    again.deploy("--limit", SECOND, exits=1)
+    assert "key-elsewhere" in again.output and f"is to come from {FIRST}, which" in again.output
+    assert again.commands(SECOND) == ["? all"]
 
 
-def outdate_units(site: Site) -> None:
-    """Make the model hot on both, with other units than this deploy writes."""
-    for host in HOSTS:
-        unit = site.document["hosts"][host]["units"]["vllm-both.service"]
-        unit |= {"ActiveState": "active", "SubState": "running", "restart_key": "0" * 16}
-
-
-def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(again: Site) -> None:
-    outdate_units(again)
-    message = (
+def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(outdated) -> None:
+    result = outdated.deploy("--dry", "--limit", SECOND)
+    assert result.stdout.endswith(
         "\nHot models of clusters that would go down on all members, and up again when all\n"
         f"  are done:\n- both: {', '.join(HOSTS)}\n"
     )
-    for options in ((), ("--limit", HOSTS[1])):
-        result = again.deploy("--dry", *options)
-        assert result.stdout.endswith(message)
-        assert "each host once the one before it serves" not in result.stdout
-        assert not any(again.changes(host) for host in again.document["ran"])
+    assert "each host once the one before it serves" not in result.stdout
+    assert outdated.changes(SECOND) == []
 
 
-def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: Site) -> None:
-    outdate_units(again)
-    again.deploy()
-    *earlier_steps, up = again.changes(HOSTS[0])
-    before_there = again.changes(HOSTS[1])
+def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(outdated: Site) -> None:
+    outdated.deploy()
+    *earlier_steps, up = outdated.changes(FIRST)
     # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
     # starts the group. Each has noted what it had before that.
-    assert sorted([*earlier_steps, *before_there]) == [DOWN, "note paths", "note paths"]
+    steps = [*earlier_steps, *outdated.changes(SECOND)]
+    assert sorted(steps) == [DOWN, "note paths", "note paths"]
     assert up == UP
 
 
-def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(again: Site) -> None:
-    first, second = HOSTS
-    outdate_units(again)
+def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(outdated) -> None:
     why = "both: with what was deployed it does not start"
-    again.deploy(fails={first: {"rollout up": why}}, exits=1)
+    outdated.deploy(fails={FIRST: {"rollout up": why}}, exits=1)
     # The deploy itself has everybody return, between the two starts.
-    *_, up, down, return_step, start_step = again.changes(first)
+    *_, up, down, return_step, start_step = outdated.changes(FIRST)
     assert (up, down, start_step) == (UP, DOWN, f"job cluster-up: {SWITCH} both --wait")
     assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}} '?{why}'?", return_step)
-    assert again.changes(second)[-1] == return_step
+    assert outdated.changes(SECOND)[-1] == return_step
     operation = "Switch | Start the cluster's model again"
     for message in (
-        f"FAILED {first}: {operation} {why} both is hot again on all members, as it was",
-        f"FAILED {second}: {operation}",
+        f"FAILED {FIRST}: {operation} {why} both is hot again on all members, as it was",
+        f"FAILED {SECOND}: {operation}",
         "both does not serve with what was deployed; this host returned with the other",
     ):
-        assert message in again.output
+        assert message in outdated.output
 
 
-def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -> None:
-    first, second = HOSTS
-    outdate_units(again)
-    again.deploy("--limit", second)
-    assert first not in again.document["ran"]
-    assert again.changes(second)[-1] == UP
+def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(outdated: Site) -> None:
+    outdated.deploy("--limit", SECOND)
+    assert FIRST not in outdated.document["ran"]
+    assert outdated.changes(SECOND)[-1] == UP
 
 
-def test_with_a_minimum_rank_0_measures_before_and_after(again: Site) -> None:
-    first, second = HOSTS
-    outdate_units(again)
-    duo_inventory(again.repository, minimum={"not_below": "90 %"})
+def test_with_a_minimum_rank_0_measures_before_and_after(outdated: Site) -> None:
+    duo_inventory(outdated.repository, minimum={"not_below": "90 %"})
     try:
-        again.deploy()
+        outdated.deploy()
     finally:
-        duo_inventory(again.repository)
+        duo_inventory(outdated.repository)
     minimum = f"{PROGRAMS} minimum"
-    *earlier_steps, up, last = again.changes(first)
+    *earlier_steps, up, last = outdated.changes(FIRST)
     assert last == "record"
     assert f"{minimum} --baseline" in earlier_steps and up.endswith(f" --gate -- {minimum}")
-    assert not any(" minimum" in line for line in again.changes(second))
-    assert sum("job cluster-down" in line for line in (*earlier_steps, *again.changes(second))) == 1
+    assert not any(" minimum" in line for line in outdated.changes(SECOND))

@@ -1,7 +1,5 @@
 """A deploy that another program started, and that starts programs itself."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,26 +1,17 @@
 """Units are restarted by what runs, never by what this run happened to write."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.deploy.questions import JOB_UNITS, questions
+from group_data import all as all_hosts
+from lockstep.deploy.questions import questions
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, PROGRAMS
 from lockstep.host.desired_state import DesiredState
-from lockstep.inventory.bound_models import bind
-from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import ModelData, Settings, WebUi
-from lockstep.onhost.environment import engine_build
 from lockstep.onhost.records import models_by_boot
-from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks.operations import closing_table
 from lockstep.tasks.run import run_state as tasks_run
@@ -34,9 +25,8 @@ JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
 
 
 @pytest.fixture(autouse=True)
-def _planned_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _planned_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
-    yield
 
 
 def unit(**state: Any) -> dict[str, Any]:
@@ -66,11 +56,6 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
         states = {"vllm.service": unit(), job: unit(ActiveState=state, NeedDaemonReload="yes")}
         lists = {"units": ["vllm.service"], "finished_jobs": [job]}
         assert in_force("services", states, **lists)[0] == commands
-
-
-def test_failures_of_every_job_are_forgotten() -> None:
-    engine_units = {f"lockstep-job-engine-{stage}.service" for stage in engine_build.STAGES}
-    assert {*engine_units, "lockstep-job-image-check.service"} < set(JOB_UNITS)
 
 
 @pytest.mark.parametrize(
@@ -161,44 +146,30 @@ PORTS = f"{JOB} restart-lockstep-gateway --tries 2 -- systemctl restart lockstep
         ),
     ],
 )
-def test_the_gateway_s_ports_are_opened_anew_only_where_they_change(
-    socket: dict[str, Any], service: dict[str, Any], commands: list[str]
-) -> None:
+def test_the_gateway_s_ports_are_opened_anew_only_where_they_change(socket, service, commands):
     names = ["lockstep-gateway.socket", "lockstep-gateway.service"]
     states = dict(zip(names, ({**_SOCKET, **socket}, {**_SERVICE, **service}), strict=True))
     assert in_force("gateway", states, at_boot=names)[0] == commands
 
 
 WEBUI = wanted_restart_key(RUN.files("webui"), "open-webui.service")
+AT_BOOT = ("webui", "open-webui.service", "at_boot")
+NEXT_BOOT = ("switch", models_by_boot.UNIT, "next_boot")
+ENABLED = {"UnitFileState": "enabled"}
 
 
 @pytest.mark.parametrize(
     ("stage", "name", "unit_list", "state", "commands"),
     [
-        (
-            *("webui", "open-webui.service", "at_boot"),
-            {"UnitFileState": "enabled", "ActiveState": "failed", "restart_key": ""},
-            [f"{JOB} start-open-webui -- systemctl start open-webui.service"],
-        ),
-        (
-            *("webui", "open-webui.service", "at_boot", {"restart_key": WEBUI}),
-            ["systemctl enable --quiet open-webui.service"],
-        ),
+        (*AT_BOOT, {"restart_key": WEBUI}, ["systemctl enable --quiet open-webui.service"]),
         # A unit of the next boot: new, after a boot, failed.
         (
-            *("switch", models_by_boot.UNIT, "next_boot"),
-            {"LoadState": "not-found", "ActiveState": "inactive"},
+            *(*NEXT_BOOT, {"LoadState": "not-found", "ActiveState": "inactive"}),
             [*RELOAD, f"systemctl enable --quiet {models_by_boot.UNIT}"],
         ),
         # It began the hot model; a restart would begin it once more.
-        (
-            *("switch", models_by_boot.UNIT, "next_boot"),
-            *({"UnitFileState": "enabled", "restart_key": "older"}, []),
-        ),
-        (
-            *("switch", models_by_boot.UNIT, "next_boot"),
-            *({"UnitFileState": "enabled", "ActiveState": "failed"}, []),
-        ),
+        (*NEXT_BOOT, {**ENABLED, "restart_key": "older"}, []),
+        (*NEXT_BOOT, {**ENABLED, "ActiveState": "failed"}, []),
     ],
 )
 def test_what_starts_at_boot_is_enabled_and_runs_where_it_may_run_now(
@@ -227,9 +198,7 @@ NOTE = "/usr/bin/python3 /usr/local/lib/lockstep rollout note"
     ],
     ids=["a model", "a program", "a cluster", "the API key"],
 )
-def test_what_nothing_asks_for_any_more_is_ended_and_removed(
-    leftovers: list[str], removed_paths: list[str], ended_units: list[str]
-) -> None:
+def test_what_nothing_asks_for_any_more_is_ended_and_removed(leftovers, removed_paths, ended_units):
     assert run("services.remove_left_over_files", Host({"files.leftovers": {}})) == []
     host = Host({"files.leftovers": {"leftover": dict.fromkeys(leftovers, "present")}})
     assert run("services.remove_left_over_files", host) == [
@@ -243,25 +212,7 @@ def test_what_nothing_asks_for_any_more_is_ended_and_removed(
 
 
 def test_the_api_key_stays_for_an_open_engine() -> None:
-    qwen = {**PLAN.settings.models, "qwen": replace(PLAN.settings.models["qwen"], bind="0.0.0.0")}
-    plan = spark(models={name: asdict(model) for name, model in qwen.items()})
+    plan = spark(models={"qwen": {**all_hosts.models["qwen"], "bind": "0.0.0.0"}})
     for of, stays in ((plan, True), (PLAN, False)):
         question = questions(DesiredState(of, pins_for(of)))["files.leftovers"]
         assert API_KEY in question["named"] and (API_KEY in question["files"]) is stays
-
-
-def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path: Path) -> None:
-    catalogue = {}
-    for recipe, image in (("main", "engine"), ("spare", "other")):
-        text = f"model: org/main\ncontainer: site.example/{image}:1\ndefaults: {{port: 8001}}\n"
-        catalogue[recipe] = recipe_file.parse(text, tmp_path / recipe)
-    models = {"main": ModelData("main", "main", fallback="spare")}
-    settings = Settings("s", models, webui=WebUi(enabled=False))
-    plan = HostPlan("s", settings, bind(settings, catalogue, {}))
-    state = DesiredState(plan, pins_for(plan))
-    for number, image in enumerate(("engine", "other")):
-        digest = f"sha256:{number:064x}"
-        reference = f"127.0.0.1:7078/site.example/{image}@{digest}"
-        assert state.engine_images[digest] == (reference, "vllm")
-        assert state.image_origins[reference] == f"https://site.example/v2/{image}"
-    assert len(state.engine_images) == len(state.image_origins) == 2

@@ -1,7 +1,5 @@
 """Findings that a deploy shows, foreign things that it leaves alone, and what its end says."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -22,26 +20,7 @@ from lockstep.tasks.run import remote_commands, run_report, run_state
 WARNING = Finding("cdi-stale", "warning", "spark-1", "made for another driver", "Make it anew.")
 
 
-@pytest.fixture
-def log_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    lines: list[str] = []
-    monkeypatch.setattr(run_state.logger, "info", lines.append)
-    return lines
-
-
-def test_a_warning_is_shown_whole_or_in_one_line_where_the_plan_shows_it_too(
-    log_lines: list[str],
-) -> None:
-    run_state._show_findings_or_refuse([WARNING], [], "preflight")
-    assert "made for another driver" in log_lines[0] and "Make it anew." in log_lines[0]
-    run_state._show_findings_or_refuse([WARNING], [], "the plan", shown_by="lockstep plan")
-    line = "--> 1 warning(s) by the plan (`lockstep plan` shows them): cdi-stale"
-    assert log_lines[1:] == [line]
-
-
-def test_what_the_new_lock_alone_knows_ends_a_deploy_too(
-    log_lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_new_lock_alone_knows_ends_a_deploy_too(monkeypatch) -> None:
     """As an image's entry point on the first deploy of all."""
     wrong = replace(WARNING, code="entry-point", severity="error")
     new = Pins(images={"a/b:1": ImagePin("sha256:" + "0" * 64, "aarch64", 1)})
@@ -51,9 +30,7 @@ def test_what_the_new_lock_alone_knows_ends_a_deploy_too(
     monkeypatch.setattr(run_state, "_resolve_missing_pins", lambda plans, known_pins, path: new)
     with pytest.raises(run_state.DeployRefusal, match="the plan with the new lock"):
         run_state._judge_and_complete_pins([], Pins(), Path("lock"))
-    monkeypatch.setattr(
-        run_state, "_resolve_missing_pins", lambda plans, known_pins, path: known_pins
-    )
+    monkeypatch.setattr(run_state, "_resolve_missing_pins", lambda plans, known, path: known)
     assert run_state._judge_and_complete_pins([], Pins(), Path("lock")) == Pins()
 
 
@@ -72,9 +49,7 @@ TEXTS = [line.removeprefix("lockstep ").partition(": ")[2] or line for line in L
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_news_and_the_reason_of_a_failed_start_are_kept(
-    is_done: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_news_and_the_reason_of_a_failed_start_are_kept(is_done, monkeypatch) -> None:
     host = Host({}, name="streamed")
     command_output = CommandOutput([OutputLine("stdout", line) for line in LINES])
     monkeypatch.setattr(host, "run_shell_command", lambda *_, **__: (is_done, command_output))
@@ -130,10 +105,3 @@ def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     with deploying(host):
         [refusal] = services.restart_outdated_system_units._inner(**options)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
-    facts["deploy_records.foreign_obstacles"] = {}
-    with deploying(host):
-        command_texts = [
-            command.get_raw_value()
-            for command in services.restart_outdated_system_units._inner(**options)
-        ]
-    assert command_texts[-1] == "timeout --verbose 300 systemctl restart docker.service"

@@ -1,12 +1,10 @@
 """Two Sparks that serve models together, for the render tests: everything that can be on."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
 from a_spark import spark
-from example import pins
+from example import pins, rendered_files
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.cluster_join import join_clusters
@@ -94,3 +92,7 @@ def rank_files(rank: int) -> dict[str, ManagedFile]:
     plan = plans()[rank]
     files = deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
     return {file.path: file for file in files if not file.path.startswith(f"{PROGRAMS}/")}
+
+
+#: A host as it comes, and one with everything on.
+FILES = {"spark": rendered_files("spark"), "member": rank_files(0)}

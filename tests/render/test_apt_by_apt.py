@@ -4,18 +4,14 @@ It logs in at archive and proxy, and a command that is refused a lock says so in
 know.
 """
 
-from __future__ import annotations
-
 import base64
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tools
 from a_lock import hold_lock
+from local_server import LocalServer, serving
 
 from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.onhost.core import errors, event_lines, layout
@@ -23,58 +19,45 @@ from lockstep.onhost.records import package_changes
 from lockstep.onhost.system import apt_lock_wait
 from lockstep.system.base_files import host_files
 
-Requests = list[tuple[str, str | None, str | None]]
-
 
 @pytest.fixture
-def server() -> Iterator[tuple[int, Requests]]:
-    """An archive that is a proxy too: its port, and paths with the logins that came with them."""
-    requests: Requests = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            heads = (self.headers["Authorization"], self.headers["Proxy-Authorization"])
-            requests.append((self.path, *heads))
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        yield http.server_port, requests
-        http.shutdown()
-        thread.join()
+def archive() -> Iterator[LocalServer]:
+    """An archive that has nothing, and is a proxy too."""
+    with serving({}) as server:
+        yield server
 
 
-def test_apt_logs_in_at_the_archives_and_at_the_proxy(tmp_path: Path, server: Any) -> None:
-    port, requests = server
-    address = f"127.0.0.1:{port}"
+def test_apt_logs_in_at_the_archives_and_at_the_proxy(tmp_path: Path, archive) -> None:
     lines = (
-        f"deb [trusted=yes] http://me:%23p%25%24s%22w'ord@{address}/direct ./",
-        f"deb [trusted=yes] http://me:other@{address}/direct-too ./",
+        f"deb [trusted=yes] http://me:%23p%25%24s%22w'ord@{archive.host}/direct ./",
+        f"deb [trusted=yes] http://me:other@{archive.host}/direct-too ./",
         "deb [trusted=yes] http://far:away@archive.example/proxied ./",
     )
     settings = Settings(
         name="spark",
         models={},
         sources=Sources(apt=lines),
-        proxy=Proxy(http=f"http://via:pr$oxy@{address}", no="127.0.0.1"),
+        proxy=Proxy(http=f"http://via:pr$oxy@{archive.host}", no="127.0.0.1"),
     )
     files = {file.path: file for file in host_files(settings) if file.path.startswith("/etc/apt/")}
     tools.write_files(tmp_path, {path: file.text for path, file in files.items()})
     own_folders(tmp_path)
     result = tools.run(["apt-get", "update"], env={"APT_CONFIG": str(tmp_path / "apt.conf")})
     assert "404" in result.stdout, result.stdout + result.stderr
-    logged_in = {(path.rpartition("/./")[0], *heads) for path, *heads in requests}
-    assert logged_in == {
+    logins = ("Authorization", "Proxy-Authorization")
+    assert {
+        (request.path.rpartition("/./")[0], *map(request.headers.get, logins))
+        for request in archive.requests
+    } == {
         ("/direct", basic("me:#p%$s\"w'ord"), None),
         ("/direct-too", basic("me:other"), None),
         ("http://archive.example/proxied", basic("far:away"), basic("via:pr$oxy")),
     }
+
+
+def basic(login: str) -> str:
+    """The header of a login."""
+    return "Basic " + base64.b64encode(login.encode()).decode()
 
 
 def own_folders(root: Path) -> None:
@@ -97,9 +80,7 @@ WORKS = {
 
 @pytest.mark.parametrize("lock", WORKS)
 @pytest.mark.parametrize("has_holder", [True, False], ids=["waits", "was too late to see it"])
-def test_a_command_waits_for_a_lock_that_somebody_else_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, has_holder: bool
-) -> None:
+def test_a_command_waits_for_a_lock_that_somebody_else_has(tmp_path, monkeypatch, lock, has_holder):
     own_folders(tmp_path)
     use(tmp_path, monkeypatch)
     monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 0.05)
@@ -111,7 +92,7 @@ def test_a_command_waits_for_a_lock_that_somebody_else_has(
         def say(line: str) -> None:
             lines.append(line)
             if "waited" in line or "faster" in line:
-                process.release()
+                process.communicate()
 
         monkeypatch.setattr(event_lines, "say", say)
         assert apt_lock_wait.main(["--", *WORKS[lock]], layout.Paths(tmp_path)) == 0, lines
@@ -134,21 +115,19 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
     """A host whose archive has jq, and whose dpkg was killed over a package of ours."""
     own_folders(tmp_path)
     use(tmp_path, monkeypatch)
-    archive = {
+    files = {
         "archive/Packages": PACKAGE.format("jq") + "Filename: ./jq.deb\nSize: 1\nSHA256: 0\n",
         "etc/apt/sources.list": f"deb [trusted=yes] file:{tmp_path}/archive ./\n",
         "var/lib/dpkg/status": "",
         "var/lib/dpkg/updates/0000": UNPACKED.format("earlyoom"),
     }
-    tools.write_files(tmp_path, archive)
+    tools.write_files(tmp_path, files)
     package_changes.record_new_packages(layout.Paths(tmp_path), ["earlyoom"])
     return layout.Paths(tmp_path)
 
 
-def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(
-    host: layout.Paths, server: tuple[int, Requests], capfd: pytest.CaptureFixture[str]
-) -> None:
-    address = f"http://127.0.0.1:{server[0]}/baseos/8"
+def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(host, archive, capfd):
+    address = f"{archive.url}/baseos/8"
     path = "etc/apt/sources.list.d/dgx.list"
     tools.write_files(host.root, {path: f"deb [trusted=yes] {address} ./\n"})
     # Without the dead source one of these cannot come.
@@ -174,18 +153,14 @@ def test_a_dead_source_is_named_and_packages_that_need_none_of_it_come(
     ("name", "message"),
     [("jqq", "no source of apt has jqq (did you mean jq?)."), ("vim", "has vim.")],
 )
-def test_a_package_that_no_source_has_is_named_with_the_nearest(
-    host: layout.Paths, name: str, message: str
-) -> None:
+def test_a_package_that_no_source_has_is_named_with_the_nearest(host, name, message) -> None:
     with pytest.raises(errors.Problem) as problem:
         package_changes.prepare_install(host, ["jq", name])
     assert message in str(problem.value) and "`packages` of the inventory" in str(problem.value)
     assert package_changes.load(host).coming == []
 
 
-def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(
-    host: layout.Paths,
-) -> None:
+def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(host) -> None:
     journal = host.root / "var/lib/dpkg/updates/0000"
     more = f"{UNPACKED.format('thunderbird-locale-de')}Depends: thunderbird\n"
     (host.root / "var/lib/dpkg/status").write_text(f"{UNPACKED.format('snaps')}\n{more}")
@@ -197,8 +172,3 @@ def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_don
     )
     names = ["snaps", "thunderbird-locale-de"]
     assert journal.exists() and package_changes.foreign_unfinished_packages(host, names) == {}
-
-
-def basic(login: str) -> str:
-    """The header of a login."""
-    return "Basic " + base64.b64encode(login.encode()).decode()

@@ -1,19 +1,16 @@
 """The last minutes of a host, as the real Prometheus has them; the journal is a stand-in."""
 
-from __future__ import annotations
-
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lab_servers
 import pytest
 from a_probe import program
-from lab_servers import until
+from lab_servers import ask as ask_server
+from lab_servers import free_port, until
 from tools import run
 
 from lockstep.monitoring.stack import SERIES
@@ -54,14 +51,13 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     result = run([*words, folder / "samples", folder / "data"])
     assert result.returncode == 0, result.stdout + result.stderr
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     argv = ["prometheus", f"--config.file={folder}/prometheus.yml"]
     argv += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: lab_servers.ask(f"{url}/-/ready").status == 200, "Prometheus")
+        until(lambda: ask_server(f"{url}/-/ready").status == 200, "Prometheus")
         yield url, now
     finally:
         server.kill()

@@ -1,7 +1,5 @@
 """The Caddyfile run by the real Caddy, in front of a stand-in of the gateway."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -12,13 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-import left_behind
 import pytest
 from a_spark import spark
+from lab_servers import free_port
 from tools import run
 
 from lockstep.inventory.cluster_join import join_clusters
@@ -30,19 +28,22 @@ TAILSCALE = "spark-1.tail1234.ts.net"
 KEY = "lk-" + 43 * "k"
 
 
-class Gateway(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Records the requests; /stream gets its second part only once the first has arrived."""
+class Server(socketserver.ThreadingUnixStreamServer):
+    """Serves at a socket, in a thread."""
 
     daemon_threads = True
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path), _Handler)
+    def __init__(self, path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(str(path), handler)
         self.arrival = threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Gateway(BaseHTTPRequestHandler):
+    """Tells the request's headers; /stream gets its second part once the first has arrived."""
+
     protocol_version = "HTTP/1.1"
-    server: Gateway
+    server: Server
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -72,11 +73,11 @@ class Front:
     folder: Path
     port: int
     root: Path
-    gateway: Gateway
-    log: Path = field(init=False)
+    gateway: Server
 
-    def __post_init__(self) -> None:
-        self.log = self.folder / "log"
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
 
     def curl(self, name: str, path: str = "/", *options: str) -> subprocess.CompletedProcess[str]:
         """The answer that curl gets by HTTP/2, with its version and status."""
@@ -97,8 +98,7 @@ class Front:
 @contextmanager
 def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) -> Iterator[Front]:
     """Run Caddy with the deploy's file, with our own folders and address in it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     gateway_keys = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
     (plan,) = join_clusters([spark("spark1", gateway=gateway_keys)], "site.py")
     text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
@@ -109,17 +109,13 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
     )
     (folder / "authority").write_text(authority_text)
     (folder / "root.crt").write_text(certificate_authority.certificate_in_file_text(authority_text))
-    gateway = Gateway(folder / "socket")
-    threading.Thread(target=gateway.serve_forever, daemon=True).start()
+    gateway = Server(folder / "socket", Gateway)
     front = Front(folder, port, folder / "root.crt", gateway)
     home = folder / "run"
     home.mkdir()
-    environment = {
-        **{"RUNTIME_DIRECTORY": str(home), "CREDENTIALS_DIRECTORY": str(folder)},
-        **{"HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)},
-        "PATH": os.environ["PATH"],
-        **left_behind.inside(),
-    }
+    homes = ("RUNTIME_DIRECTORY", "HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    environment = os.environ | dict.fromkeys(homes, str(home))
+    environment |= {"CREDENTIALS_DIRECTORY": str(folder)}
     words = [*wrap, "caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
     with front.log.open("w") as log:
         caddy = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
@@ -216,52 +212,32 @@ def test_with_a_certificate_of_yours_every_name_that_it_has_is_served(tmp_path: 
             assert front.curl(name, "/", "--insecure").stdout.splitlines()[-1] == "2 200"
 
 
-class TailscaleDaemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """The part of tailscaled's local interface that gives a program the host's certificate."""
-
-    daemon_threads = True
-
-    def __init__(self, path: Path, pair: str) -> None:
-        super().__init__(str(path), _LocalApi)
-        self.pair = pair
-        self.requests: list[str] = []
-
-
-class _LocalApi(_Handler):
-    server: TailscaleDaemon  # type: ignore[assignment]
-
-    def do_GET(self) -> None:
-        self.server.requests.append(self.path)
-        status = json.dumps({"BackendState": "Running", "CertDomains": [TAILSCALE]})
-        body = (status if "status" in self.path else self.server.pair).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@pytest.fixture
-def tailscale_daemon(tmp_path: Path) -> Iterator[TailscaleDaemon]:
-    (tmp_path / "tailscale").mkdir()
+def test_tailscale_s_certificate_comes_from_its_daemon(tmp_path: Path) -> None:
     pair = certificate_authority.make_authority([TAILSCALE], TAILSCALE)
-    server = TailscaleDaemon(tmp_path / "tailscale/tailscaled.sock", pair)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
 
+    class LocalApi(Gateway):
+        """The part of tailscaled's local interface that gives a program the host's certificate."""
 
-def test_tailscale_s_certificate_comes_from_its_daemon(
-    tailscale_daemon: TailscaleDaemon, tmp_path: Path
-) -> None:
+        def do_GET(self) -> None:
+            status = json.dumps({"BackendState": "Running", "CertDomains": [TAILSCALE]})
+            body = (status if "status" in self.path else pair).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    (tmp_path / "tailscale").mkdir()
     # Caddy knows one place for the daemon's socket.
     place = ("--tmpfs", "/run", "--bind", str(tmp_path / "tailscale"), "/run/tailscale")
     wrap = ("bwrap", "--die-with-parent", "--dev-bind", "/", "/", *place)
-    with running(tmp_path, "tailscale", TAILSCALE, wrap=wrap) as front:
+    with (
+        Server(tmp_path / "tailscale/tailscaled.sock", LocalApi) as server,
+        running(tmp_path, "tailscale", TAILSCALE, wrap=wrap) as front,
+    ):
         with front.connection(TAILSCALE, believing=False) as client:
             certificate = ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
-        assert certificate in tailscale_daemon.pair
+        assert certificate in pair
         assert front.curl(TAILSCALE, "/", "--insecure").stdout.splitlines()[-1] == "2 200"
         # Not its name: no certificate is made for it, and nobody on the internet is asked.
         assert front.curl("spark1", "/", "--insecure").returncode == 35
-    assert f"/localapi/v0/cert/{TAILSCALE}?type=pair" in tailscale_daemon.requests
+        server.shutdown()

@@ -1,7 +1,5 @@
 """The arguments of each rank of a cluster; the whole files of rank 0 are in `golden/member`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -55,26 +53,19 @@ def test_only_the_members_reach_the_ports_of_the_group() -> None:
 
 
 def test_what_rank_1_is_told_of_its_cluster() -> None:
-    rank1 = json.loads(rank_files(1)["/etc/lockstep/models.json"].text)
-    members = [
-        {"name": "spark-1", "address": "10.77.0.11"},
-        {"name": "spark-2", "address": "10.77.0.12"},
-    ]
-    links = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
-    pair = {"port": 7079, "members": members, "links": links}
-    assert rank1["clusters"] == {"pair": {"name": "pair", "rank": 1, **pair}}
-    assert {name: model.get("cluster") for name, model in rank1["models"].items()} == {
-        **{"qwen": None},
-        **dict.fromkeys(("deepseek", "mistral", "fork"), "pair"),
-    }
-    assert {name: model["url"] for name, model in rank1["models"].items()} == {
+    first, second = (
+        json.loads(rank_files(rank)["/etc/lockstep/models.json"].text) for rank in RANKS
+    )
+    pair = first["clusters"]["pair"]
+    assert second["clusters"] == {"pair": {**pair, "rank": 1}}
+    assert {name: model["url"] for name, model in second["models"].items()} == {
         "qwen": "http://127.0.0.1:30001",
         "deepseek": "http://10.77.0.11:30002",
         # At rank 0's loopback: nobody else reaches it.
         "mistral": "",
         "fork": "",
     }
-    assert "api_key_file" not in rank1["models"]["deepseek"]
+    assert "api_key_file" not in second["models"]["deepseek"]
 
 
 def hashes(
@@ -101,14 +92,10 @@ def without_rdma(model: Any) -> Any:
     return replace(model, group=model.group and replace(model.group, devices=()))
 
 
-def other_commits() -> dict[str, Any]:
-    models = pins(plans()[1].settings, plans()[1].models).checkpoints
-    return {name: replace(pin, commit="f" * 40) for name, pin in models.items()}
-
-
-def other_images() -> dict[str, Any]:
-    images = pins(plans()[1].settings, plans()[1].models).images
-    return {name: replace(pin, digest="sha256:" + "f" * 64) for name, pin in images.items()}
+def other_pins(kind: str, **change: str) -> dict[str, Any]:
+    """Pins of rank 1 where all of a kind are others."""
+    known_pins = getattr(pins(plans()[1].settings, plans()[1].models), kind)
+    return {kind: {name: replace(pin, **change) for name, pin in known_pins.items()}}
 
 
 @pytest.mark.parametrize(
@@ -116,8 +103,8 @@ def other_images() -> dict[str, Any]:
     [
         ({"change": with_flag}, {"deepseek", "mistral", "fork"}),
         ({"change": without_rdma}, {"deepseek", "mistral", "fork"}),
-        ({"checkpoints": other_commits()}, {"deepseek", "mistral", "fork"}),
-        ({"images": other_images()}, {"deepseek", "mistral"}),
+        (other_pins("checkpoints", commit=40 * "f"), {"deepseek", "mistral", "fork"}),
+        (other_pins("images", digest="sha256:" + 64 * "f"), {"deepseek", "mistral"}),
         ({"engine_id": "ba9876543210"}, {"fork"}),
     ],
     ids=["flag", "link", "weights", "image", "engine"],

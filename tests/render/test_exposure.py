@@ -3,15 +3,14 @@
 After a change that is meant, this test says the new figure: put it into the table.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pair
 import pytest
 from a_spark import spark
-from example import HOSTS, REPOSITORY, rendered_files, steady
+from example import REPOSITORY, rendered_files, steady
 from tools import run
 
 from lockstep.files.managed_file import ManagedFile
@@ -24,20 +23,11 @@ from lockstep.units.tls_unit import tls_files
 
 YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
 ROW = re.compile(r"^\| `([\w@-]+)\.service`[^|]*\| (\d+\.\d) \|", re.MULTILINE)
-
-
-def documented_figures() -> dict[str, float]:
-    """Unit → the figure of the table."""
-    text = (REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
-    return {name: float(figure) for name, figure in ROW.findall(text)}
-
-
-def figure(unit: Path) -> float:
-    """Overall exposure, 0 (best) to 10, judged from the file alone."""
-    result = run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit])
-    match = re.search(r"Overall exposure level for \S+: (\d+\.\d)", result.stdout)
-    assert match, result.stdout + result.stderr
-    return float(match[1])
+#: Unit → the figure of the table.
+DOCUMENTED_FIGURES = {
+    name: float(figure)
+    for name, figure in ROW.findall((REPOSITORY / "docs/security.md").read_text(encoding="utf-8"))
+}
 
 
 def plan(**data: object) -> HostPlan:
@@ -46,29 +36,23 @@ def plan(**data: object) -> HostPlan:
     return join_clusters(plans, "site.py")[0]
 
 
-def by_path(*files: ManagedFile) -> dict[str, ManagedFile]:
-    return {file.path: file for file in files}
-
-
-def services() -> dict[str, str]:
-    """Name of every service that a deploy writes, with a host that has it → its text."""
-    hosts = {host: rendered_files(host) for host in HOSTS}
-    hosts |= {f"pair-{rank}": pair.rank_files(rank) for rank in (0, 1)}
-    for kind, tls in (("own", "own"), ("yours", YOURS)):
-        hosts[kind] = by_path(*tls_files(plan(gateway={"bind": "0.0.0.0", "tls": tls})))
-    monitored_plan = plan(monitoring={"enabled": True, "bind": "fabric"})
-    hosts["monitored"] = by_path(*monitoring_files(monitored_plan))
+def files() -> Iterator[ManagedFile]:
+    """Yield every file that a deploy may write."""
+    for host_files in (rendered_files("spark"), pair.rank_files(0), pair.rank_files(1)):
+        yield from host_files.values()
+    for tls in ("own", YOURS):
+        yield from tls_files(plan(gateway={"bind": "0.0.0.0", "tls": tls}))
+    yield from monitoring_files(plan(monitoring={"enabled": True, "bind": "fabric"}))
     backup_plan = plan(backup={"enabled": True, "to": ("peer",)})
-    hosts["backed up"] = by_path(*backup_units(backup_plan), *peer_files(backup_plan))
-    every = [
-        (Path(path).name, file.text, host)
-        for host, files in hosts.items()
-        for path, file in files.items()
-        if path.endswith(".service")
-    ]
-    # What several hosts have is judged once.
-    once = {(name, steady(text)): (text, host) for name, text, host in every}
-    return {f"{host}:{name}": text for (name, _), (text, host) in once.items()}
+    yield from (*backup_units(backup_plan), *peer_files(backup_plan))
+
+
+# What several hosts have is judged once.
+SERVICES = {
+    (Path(file.path).stem, steady(file.text)): file.text
+    for file in files()
+    if file.path.endswith(".service")
+}
 
 
 def row(unit: str) -> str:
@@ -79,14 +63,19 @@ def row(unit: str) -> str:
     return "vllm-qwen36" if unit.startswith(("vllm-", "sglang-")) else unit
 
 
-@pytest.mark.parametrize("name", services())
-def test_no_unit_is_more_exposed_than_documented(name: str, tmp_path: Path) -> None:
-    unit = tmp_path / name.partition(":")[2]
-    unit.write_text(services()[name], encoding="utf-8")
-    assert figure(unit) <= documented_figures()[row(unit.stem)]
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [(unit, text) for (unit, _), text in SERVICES.items()],
+    ids=[unit for unit, _ in SERVICES],
+)
+def test_no_unit_is_more_exposed_than_documented(unit: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{unit}.service"
+    path.write_text(text, encoding="utf-8")
+    result = run(["systemd-analyze", "security", "--offline=true", "--no-pager", path])
+    match = re.search(r"Overall exposure level for \S+: (\d+\.\d)", result.stdout)
+    assert match, result.stdout + result.stderr
+    assert float(match[1]) <= DOCUMENTED_FIGURES[row(unit)]
 
 
 def test_the_table_has_no_unit_that_is_not_there() -> None:
-    assert set(documented_figures()) == {
-        row(Path(name.partition(":")[2]).stem) for name in services()
-    }
+    assert set(DOCUMENTED_FIGURES) == {row(unit) for unit, _ in SERVICES}

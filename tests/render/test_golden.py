@@ -5,20 +5,16 @@ After a change that is meant: UPDATE_GOLDEN=1 .venv/bin/pytest tests/render/test
 and read the difference in git before committing it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 
-import example
-import pair
 import pytest
 from example import GOLDEN, steady
+from pair import FILES
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.units.gateway_unit import PAGE
 
-HOSTS = {"spark": example.rendered_files("spark"), "member": pair.rank_files(0)}
 #: Mode, owner, stage and check of each file.
 TABLES = GOLDEN.parent / "who_may_read"
 
@@ -32,11 +28,11 @@ def table(files: dict[str, ManagedFile]) -> str:
     return "".join(rows)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", FILES)
 def test_artefacts_are_exactly_the_golden_ones(host: str) -> None:
     folder = GOLDEN / host
     # The page is the same on all hosts; tests of its own look at it.
-    texts = {path: steady(file.text) for path, file in HOSTS[host].items() if path != PAGE}
+    texts = {path: steady(file.text) for path, file in FILES[host].items() if path != PAGE}
     if os.environ.get("UPDATE_GOLDEN"):
         shutil.rmtree(folder, ignore_errors=True)
         for path, text in texts.items():
@@ -52,16 +48,16 @@ def test_artefacts_are_exactly_the_golden_ones(host: str) -> None:
         assert text == golden[path], path
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", FILES)
 def test_who_may_read_what_and_which_step_writes_it(host: str) -> None:
     target_path = TABLES / f"{host}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
-        target_path.write_text(table(HOSTS[host]))
-    assert table(HOSTS[host]) == target_path.read_text()
+        target_path.write_text(table(FILES[host]))
+    assert table(FILES[host]) == target_path.read_text()
 
 
 def test_a_file_that_may_hold_a_proxy_password_is_private() -> None:
-    files = HOSTS["member"]
+    files = FILES["member"]
     spellings = ("pa%24$word", "pa$$word")
     holding = {
         path

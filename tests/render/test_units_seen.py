@@ -1,28 +1,24 @@
 """A unit's programs see everything that they need of the host, whatever the unit hides."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pair
 import pytest
-from example import REPOSITORY, rendered_files
+from example import REPOSITORY
 from test_units_by_systemd import directives as words
 
-from lockstep.files.managed_file import PROGRAMS, SERVED_WEIGHTS, ManagedFile
+from lockstep.files.managed_file import PROGRAMS, SERVED_WEIGHTS
 from lockstep.onhost.__main__ import MODULES
 from lockstep.onhost.core import layout
 
 #: In the order that systemd reads them; "+" lifts User=, capabilities and the sandbox.
 _LINE = re.compile(r"^(Exec(?:Start|Stop|Reload)(?:Pre|Post)?)=([-@:+!|]*)(.*)$", re.MULTILINE)
 _KEPT = re.compile(r"[pP]aths(?:\(\))?\)?\.([a-z_]+)")
-UNITS: dict[str, ManagedFile] = {
-    f"{host}: {path.rpartition('/')[2]}": file
-    for host, files in (
-        *((host, rendered_files(host)) for host in ("spark", "site")),
-        *((f"rank {rank}", pair.rank_files(rank)) for rank in (0, 1)),
-    )
+#: Host and unit → its text.
+UNITS = {
+    f"{host}: {Path(path).name}": file.text
+    for host, files in {**pair.FILES, "rank 1": pair.rank_files(1)}.items()
     for path, file in files.items()
     if path.endswith(".service")
 }
@@ -69,7 +65,7 @@ def programs(unit: str) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_every_program_sees_what_it_reads(name: str) -> None:
-    unit = UNITS[name].text
+    unit = UNITS[name]
     blind = [
         f"{directive}={prefix}… {program}: {path}"
         for directive, prefix, program in programs(unit)
@@ -82,16 +78,16 @@ def test_every_program_sees_what_it_reads(name: str) -> None:
 
 def test_the_programs_that_must_see_something_are_among_them() -> None:
     """Else a name that changed would make the test above pass by looking at nothing."""
-    assert {program for file in UNITS.values() for *_, program in programs(file.text)} >= {
+    assert {program for text in UNITS.values() for *_, program in programs(text)} >= {
         *("gate", "ready", "cluster", "stop-container"),
         *("cluster-agent", "wedge", "firewall"),
     }
     assert {"/etc/lockstep/models.json", "/run/docker.sock", "/run/lockstep"} < needed_paths("gate")
 
 
-@pytest.mark.parametrize("name", [name for name in UNITS if "/venv/bin/" in UNITS[name].text])
+@pytest.mark.parametrize("name", [name for name in UNITS if "/venv/bin/" in UNITS[name]])
 def test_an_engine_in_the_venv_sees_nothing_of_the_deploy(name: str) -> None:
-    unit = UNITS[name].text
+    unit = UNITS[name]
     paths = layout.Paths()
     for path in (paths.secrets, paths.run / "peers", paths.run, paths.docker_socket):
         assert is_hidden(unit, str(path).replace("/var/run/", "/run/"), ""), path
@@ -101,8 +97,7 @@ def test_an_engine_in_the_venv_sees_nothing_of_the_deploy(name: str) -> None:
 
 def test_a_program_of_root_has_nothing_of_an_engines_environment() -> None:
     """A unit's PATH begins with the environment of the engine, whose owner is not root."""
-    texts = [file.text for file in UNITS.values()]
-    texts = [text for text in texts if re.search("(?m)^Environment=.?PATH=", text)]
+    texts = [text for text in UNITS.values() if re.search("(?m)^Environment=.?PATH=", text)]
     commands = [
         command
         for text in texts

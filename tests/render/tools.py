@@ -1,7 +1,5 @@
 """The real programs that judge artefacts; a missing one is a failure that names its package."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Sequence

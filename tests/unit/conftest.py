@@ -1,7 +1,5 @@
 """For every unit test: no server outside this machine, whatever its environment says."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """The rule of imports between rooms: the folders of `lockstep` and of `lab` (docs/rooms.md)."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections import defaultdict

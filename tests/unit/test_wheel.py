@@ -4,8 +4,6 @@ Building asks PyPI for setuptools, as installing the checkout does; packages tha
 those of this environment.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -26,7 +24,7 @@ _PYINFRA = "#!{python}\nimport sys\nfrom pyinfra_cli.main import main\nsys.exit(
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     """Built from a copy, for a build leaves files behind."""
     source = tmp_path_factory.mktemp("source")
     for name in FOLDERS:
@@ -40,49 +38,43 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target_path
 
 
-class InstalledWheel:
-    """The wheel in an environment of its own, and a folder that is far from the checkout."""
-
-    def __init__(self, wheel: Path, folder: Path) -> None:
-        self._bin, self.home = folder / "venv/bin", folder / "home"
-        self.home.mkdir()
-        python = self._bin / "python"
-        venv = [sys.executable, "-m", "venv", "--without-pip", folder / "venv"]
-        subprocess.run(venv, check=True)
-        install = [UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python]
-        subprocess.run([*install, wheel], check=True)
-        # Packages alone: a checkout that is installed there by a .pth of its own stays unseen.
-        (place,) = (folder / "venv/lib").glob("python*/site-packages")
-        (place / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        pyinfra = self._bin / "pyinfra"
-        pyinfra.write_text(_PYINFRA.format(python=python))
-        pyinfra.chmod(0o755)
-
-    def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command in the home folder, as somebody without the checkout types it."""
-        path = f"{self._bin}:/usr/bin:/bin"
-        return subprocess.run(
-            [self._bin / program, *words],
-            cwd=self.home,
-            # Nothing else of this test's own environment is handed on.
-            env={"HOME": str(self.home), "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-
-
 @pytest.fixture(scope="module")
-def installed_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
-    return InstalledWheel(wheel, tmp_path_factory.mktemp("elsewhere"))
+def folder(wheel: Path, tmp_path_factory) -> Path:
+    """The wheel in an environment of its own, and a home far from the checkout with an inventory.
+
+    `lockstep init` makes the inventory of a host that nobody knows.
+    """
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "home").mkdir()
+    python = folder / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    install = [UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python]
+    subprocess.run([*install, wheel], check=True)
+    # Packages alone: a checkout that is installed there by a .pth of its own stays unseen.
+    (place,) = (folder / "venv/lib").glob("python*/site-packages")
+    (place / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pyinfra = python.with_name("pyinfra")
+    pyinfra.write_text(_PYINFRA.format(python=python))
+    pyinfra.chmod(0o755)
+    result = run(folder, "lockstep", "init", "spark-1.invalid", "--user", "me")
+    assert result.returncode == 1, result.stderr
+    assert "spark-1.invalid: something is missing" in result.stdout
+    return folder
 
 
-@pytest.fixture(scope="module")
-def init_result(installed_wheel: InstalledWheel) -> subprocess.CompletedProcess[str]:
-    """`lockstep init` with a host that nobody knows."""
-    return installed_wheel.run("lockstep", "init", "spark-1.invalid", "--user", "me")
+def run(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in the home folder, as somebody without the checkout types it."""
+    return subprocess.run(
+        [folder / "venv/bin" / program, *words],
+        cwd=folder / "home",
+        # Nothing else of this test's own environment is handed on.
+        env={"HOME": str(folder / "home"), "PATH": f"{folder / 'venv/bin'}:/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 def expected_files() -> dict[str, bytes]:
@@ -112,51 +104,37 @@ def test_every_file_that_a_checkout_reads_is_in_the_wheel_and_nothing_besides(wh
     assert has["lockstep/defaults.py"] == (ROOT / "group_data/all.py").read_bytes()
 
 
-def test_it_runs_without_a_checkout(installed_wheel: InstalledWheel) -> None:
-    result = installed_wheel.run("lockstep", "--version")
+def test_it_runs_without_a_checkout(folder: Path) -> None:
+    result = run(folder, "lockstep", "--version")
     assert (result.returncode, result.stderr) == (0, "")
     # Of a checkout it names the commit.
     assert re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", result.stdout)
-    where = installed_wheel.run(
-        "python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)"
-    )
+    where = run(folder, "python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)")
     assert str(ROOT) not in where.stdout + where.stderr
-    helps = installed_wheel.run("lockstep", "--help")
+    helps = run(folder, "lockstep", "--help")
     assert (helps.returncode, helps.stderr) == (0, "")
     assert "init" in helps.stdout
     assert "developers" not in helps.stdout
 
 
-def test_it_begins_a_folder_where_no_host_is_reached(
-    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
-) -> None:
-    assert init_result.returncode == 1, init_result.stderr
-    assert "spark-1.invalid: something is missing" in init_result.stdout
-    assert (installed_wheel.home / "inventory.py").is_file()
-
-
-def test_a_deploy_begins_and_says_that_no_host_is_reached(
-    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
-) -> None:
+def test_a_deploy_begins_and_says_that_no_host_is_reached(folder: Path) -> None:
     """`lockstep deploy` runs the environment's pyinfra."""
-    result = installed_wheel.run("lockstep", "deploy", "-i", "inventory.py")
+    result = run(folder, "lockstep", "deploy", "-i", "inventory.py")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "spark-1.invalid" in result.stdout + result.stderr
     assert "Traceback" not in result.stdout + result.stderr
 
 
-def test_the_catalogue_of_the_wheel_and_an_owners_own_recipes_and_group_data_are_planned(
-    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
-) -> None:
-    name = "qwen3.6-35b-a3b-fp8"
-    text = (ROOT / f"catalogue/recipes/{name}.yaml").read_text()
-    (installed_wheel.home / "recipes/my-own.yaml").write_text(text)
-    (installed_wheel.home / "group_data").mkdir()
-    (installed_wheel.home / "group_data/all.py").write_text(
+def test_the_catalogue_of_the_wheel_and_an_owners_own_recipes_and_group_data_are_planned(folder):
+    home = folder / "home"
+    text = (ROOT / "catalogue/recipes/qwen3.6-35b-a3b-fp8.yaml").read_text()
+    (home / "recipes/my-own.yaml").write_text(text)
+    (home / "group_data").mkdir()
+    (home / "group_data/all.py").write_text(
         "from lockstep.defaults import models as _models\n"
         'models = {**_models, "own": {"recipe": "my-own", "unit": "own", "port": 30007}}\n'
     )
-    result = installed_wheel.run("lockstep", "plan")
+    result = run(folder, "lockstep", "plan")
     assert result.returncode == 0, result.stderr
     assert "own: my-own" in result.stdout
     assert "mistral-small-4-119b-nvfp4-sglang-eagle" in result.stdout

@@ -1,7 +1,5 @@
 """One more entry in a literal mapping, whatever way people write one."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from lockstep.core.errors import InventoryError
 LINE = '"new": {"recipe": "r", "unit": "u"},'
 FORMS = (
     'models = {\n    "a": 1,\n}\n',
-    'models = {\n    "a": 1\n}\n',
     'models = {\n    "a": {"b": 2},  # a comment, with a comma\n    # another }\n}\nmore = 1\n',
     'models = {\n    **{"ä": 3},\n    "ö": "ü"\n    # no comma before\n}\n',
 )
@@ -36,7 +33,6 @@ def test_an_entry_is_added_and_nothing_else_changes(tmp_path: Path, text: str) -
     "text",
     [
         "models = dict(a=1)\n",
-        "models = {}\n",
         'models = {"a": 1}\n',
         'models = {\n    "a": 1}\n',
         'models = {\n    "a": 1,\n}\nspark = [("x", {"models": {\n    "b": 2,\n}})]\n',

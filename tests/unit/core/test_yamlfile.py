@@ -1,7 +1,5 @@
 """YAML from elsewhere: text that is made to break a parser gives an error like any other."""
 
-from __future__ import annotations
-
 import pytest
 
 from lockstep.core.errors import LockstepError

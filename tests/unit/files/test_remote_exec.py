@@ -1,7 +1,5 @@
 """A program that a host runs from standard input brings all that it imports, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 How the hub's token comes there, unseen: tests/operations/test_given_secrets.py.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 from a_spark import pins_for, spark

@@ -1,7 +1,5 @@
 """A lab whose hosts begin as those of another one are."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -70,9 +68,7 @@ def test_a_copy_of_a_copy_lies_on_both_until_it_is_wiped(labs: Any, tmp_path: Pa
         ("twice", "there is a lab 'second' already"),
     ],
 )
-def test_what_cannot_be_copied_is_refused(
-    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch, state: str, words: str
-) -> None:
+def test_what_cannot_be_copied_is_refused(labs, monkeypatch, state, words) -> None:
     first, second = labs
     if state == "unknown":
         (first.state / "hosts").rename(first.state / "elsewhere")
@@ -85,9 +81,7 @@ def test_what_cannot_be_copied_is_refused(
         copy.make(first, first)
 
 
-def test_what_others_lie_on_neither_comes_up_nor_is_deleted(
-    labs: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_lie_on_neither_comes_up_nor_is_deleted(labs, monkeypatch) -> None:
     first, second = labs
     copy.make(first, second)
     monkeypatch.setattr(up, "require_root", lambda: None)

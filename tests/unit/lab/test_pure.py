@@ -1,7 +1,5 @@
 """Names and places of a lab, its readings of the machine underneath, and a guest's command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -33,15 +31,16 @@ def test_a_deleted_lab_is_away_at_once_and_its_space_comes_free_later(lab: Lab) 
 
 
 def test_a_guest_may_touch_neither_clock_nor_modules_of_the_machine(lab: Lab) -> None:
-    for version in ("v1", "v2"):
-        command = nspawn_command(lab, hosts(1)[0], version)
-        assert "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE,CAP_SYS_RAWIO" in command
-        assert "--network-namespace-path=/run/netns/lockstep-one.spark1" in command
+    command = nspawn_command(lab, hosts(1)[0], "v2")
+    assert "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE,CAP_SYS_RAWIO" in command
+    # Without a GPU it has the stand-in's node, and else its own.
+    stand_in, own = (f"--bind=/dev/{name}:/dev/nvidiactl" for name in ("null", "nvidiactl"))
+    assert stand_in in command
+    command = nspawn_command(lab, hosts(1)[0], "v2", [own])
+    assert own in command and stand_in not in command
 
 
-def test_a_lab_that_is_down_or_has_crashed_says_what_to_type(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_lab_that_is_down_or_has_crashed_says_what_to_type(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(tmp_path))
     monkeypatch.setattr(network, "NAMESPACES", tmp_path / "netns")
     with pytest.raises(LabError) as down:
@@ -79,40 +78,22 @@ def test_a_slow_line_delivers_in_order_and_not_before_its_time_and_drops_what_is
     assert line.due(12.0)[-1] == str(MOST_FRAMES - 1).encode()
 
 
-def test_a_host_without_a_gpu_has_the_node_of_the_stand_in_and_one_with_a_gpu_its_own(
-    lab: Lab,
-) -> None:
-    stand_in = "--bind=/dev/null:/dev/nvidiactl"
-    assert stand_in in nspawn_command(lab, hosts(1)[0], "v2")
-    own = "--bind=/dev/nvidiactl:/dev/nvidiactl"
-    command = nspawn_command(lab, hosts(1)[0], "v2", [own])
-    assert own in command and stand_in not in command
-
-
-@pytest.mark.parametrize("count", [0, 17, -1])
+@pytest.mark.parametrize("count", [0, 17])
 def test_a_number_of_hosts_that_the_subnet_cannot_hold_is_refused(count: int) -> None:
     with pytest.raises(LabError, match="1 to 16"):
         hosts(count)
 
 
-def test_a_lab_is_named_by_argument_then_environment_then_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_lab_is_named_by_argument_then_environment_then_default(monkeypatch) -> None:
     monkeypatch.delenv("LOCKSTEP_LAB", raising=False)
     assert open_lab().name == "lab"
     monkeypatch.setenv("LOCKSTEP_LAB", "second")
     assert (open_lab().name, open_lab("third").name) == ("second", "third")
-
-
-@pytest.mark.parametrize("name", ["Lab", "a.b", "1st", "a/b", "-x", "a" * 25, "a b"])
-def test_a_name_that_cannot_be_part_of_a_namespace_is_refused(name: str) -> None:
-    with pytest.raises(LabError, match="lab name"):
-        open_lab(name)
-
-
-def test_no_two_labs_share_a_namespace_and_an_unknown_host_is_refused_with_the_known_ones() -> None:
+    # It is part of a namespace, where no two labs may meet.
     assert open_lab("lab").host_namespace(hosts(1)[0]) == "lockstep-lab.spark1"
     assert open_lab("lab-spark1").namespace == "lockstep-lab-spark1"
-    with pytest.raises(LabError) as error:
+    for name in ("Lab", "a.b", "1st", "a/b", "a" * 25):
+        with pytest.raises(LabError, match="lab name"):
+            open_lab(name)
+    with pytest.raises(LabError, match=r"no host 'spark3' in this lab\nKnown: spark1, spark2\."):
         find_host(hosts(2), "spark3")
-    assert str(error.value) == "no host 'spark3' in this lab\nKnown: spark1, spark2."

@@ -1,10 +1,9 @@
 """Content of the lab: built once, whole, and named by its inputs; wheels of what is installed."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,25 +33,20 @@ def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
     builds: list[Path] = []
     barrier = threading.Barrier(2)
 
-    def work() -> None:
+    def work(_: int) -> None:
         barrier.wait()
         build_once(tmp_path / "thing", builds.append, silent, "thing")
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
     assert len(builds) == 1
 
 
 def test_a_fingerprint_changes_with_the_content_of_a_file_in_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "file").write_text("one")
-    earlier_fingerprint = fingerprint(["1.0", tmp_path / "source"])
-    assert fingerprint(["1.0", tmp_path / "source"]) == earlier_fingerprint
-    (tmp_path / "source" / "file").write_text("two")
-    assert fingerprint(["1.0", tmp_path / "source"]) != earlier_fingerprint
+    (tmp_path / "file").write_text("one")
+    earlier_fingerprint = fingerprint(["1.0", tmp_path])
+    (tmp_path / "file").write_text("two")
+    assert fingerprint(["1.0", tmp_path]) != earlier_fingerprint
     assert fingerprint(["ab", "c"]) != fingerprint(["a", "bc"])
 
 
@@ -68,25 +62,14 @@ def test_a_replaced_build_is_removed_only_when_nobody_has_used_it_for_long(tmp_p
     assert names == {"index-current", "index-used", "index-", "root-old"}
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> list[str]:
-    """The words of a call that makes wheels of one installed package in `out`."""
-    info = tmp_path / "site/torch-1.dist-info"
+def test_a_second_call_makes_everything_anew_and_leaves_what_is_no_wheel(tmp_path: Path) -> None:
+    out, info = tmp_path / "out", tmp_path / "site/torch-1.dist-info"
     info.mkdir(parents=True)
     (tmp_path / "site/torch.py").write_text("")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1\n\n")
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n")
-    (info / "RECORD").write_text(
-        "".join(f"torch-1.dist-info/{name},,\n" for name in ("METADATA", "WHEEL", "RECORD"))
-        + "torch.py,,\n"
-    )
-    return [str(tmp_path / "out"), str(tmp_path / "site"), "--need", "torch"]
-
-
-def test_a_second_call_makes_everything_anew_and_leaves_what_is_no_wheel(
-    tmp_path: Path, words: list[str]
-) -> None:
-    out = tmp_path / "out"
+    (info / "RECORD").write_text("torch-1.dist-info/METADATA,,\ntorch-1.dist-info/WHEEL,,\n")
+    words = [str(out), str(tmp_path / "site"), "--need", "torch"]
     package = out / "torch/__init__.py"
     package.parent.mkdir(parents=True)
     package.write_text("")

@@ -1,7 +1,5 @@
 """Rules and dashboards ask for metrics that exist, and their page explains them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -16,11 +14,9 @@ from click.testing import CliRunner
 from lockstep.cli.main import main
 from lockstep.monitoring.rules import rules_text
 from lockstep.onhost.monitoring.metric_table import METRICS
-from lockstep.onhost.switching import wedge_watch
 
 TEXT = rules_text(spark(gpu={"max_clock_mhz": 2100}).settings, ["spark2"])
 EVERY = metric_names.alert_rules(TEXT)
-PAGE = "monitoring"
 _REPOSITORY = Path(__file__).parents[3]
 
 
@@ -34,34 +30,18 @@ def test_a_rule_asks_for_metrics_and_labels_that_exist(alert: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("alert", EVERY.values(), ids=EVERY)
-def test_the_page_has_a_section_with_the_alert_s_severity_and_time(alert: dict[str, Any]) -> None:
-    page = (_REPOSITORY / f"docs/{PAGE}.md").read_text(encoding="utf-8")
+def test_the_page_has_a_section_with_the_alert_s_severity(alert: dict[str, Any]) -> None:
+    page = (_REPOSITORY / "docs/monitoring.md").read_text(encoding="utf-8")
     section = page.partition(f"### {alert['alert']}\n\n")[2]
     words = alert["annotations"]["description"].rpartition("`lockstep ")[2].partition("`")[0]
     assert CliRunner().invoke(main, words.split()).exit_code == 0
-    wait_phrase = _wait_phrase(int(alert["for"].removesuffix("s")))
-    assert section.startswith(f"{alert['labels']['severity']}, {wait_phrase}"), section[:80]
-
-
-def _wait_phrase(seconds: int) -> str:
-    if not seconds:
-        return "at once"
-    amount, unit = (seconds // 3600, "hour") if seconds >= 3600 else (seconds // 60, "minute")
-    return f"after {amount} {unit}{'s' if amount > 1 else ''}"
+    assert section.startswith(alert["labels"]["severity"]), section[:80]
 
 
 def test_a_threshold_is_the_host_s_own() -> None:
     plan = spark(expected={"free_disk_gib": 7.0}, gpu={"max_clock_mhz": 1900})
     text = rules_text(plan.settings)
     assert f"< {7 * 1024**3}" in text and " 7 GiB" in text and "1900 MHz" in text
-
-
-@pytest.mark.parametrize("page", [PAGE, "switching"])
-def test_how_often_the_wedge_watch_restarts_is_one_number(page: str) -> None:
-    phrase = f"after {wedge_watch.RESTARTS} restarts in an hour"
-    assert wedge_watch.WINDOW_S == 3600
-    assert phrase in EVERY["EngineWedged"]["annotations"]["description"]
-    assert phrase in (_REPOSITORY / f"docs/{page}.md").read_text(encoding="utf-8")
 
 
 def test_a_host_may_be_called_like_a_metric() -> None:
@@ -71,21 +51,11 @@ def test_a_host_may_be_called_like_a_metric() -> None:
     assert alerts["GpuHot"]["expr"] == 'lockstep_gpu_hot{job!="peer"} == 1'
 
 
-FOLDER = Path(__file__).parents[3] / "docs/dashboards"
-FILES = sorted(FOLDER.glob("*.json"))
-
-
-def test_there_are_dashboards() -> None:
-    assert [file.stem for file in FILES] == ["models", "spark"]
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_panel_asks_for_metrics_that_exist_of_the_chosen_spark_at_a_place_of_its_own(
-    file: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("dashboard", ["models", "spark"])
+def test_each_panel_asks_for_metrics_that_exist_of_the_chosen_spark(dashboard: str, tmp_path: Path):
+    file = _REPOSITORY / f"docs/dashboards/{dashboard}.json"
     published_names = metric_names.published_metrics(tmp_path)
     panels = json.loads(file.read_text(encoding="utf-8"))["panels"]
-    taken_cells: set[tuple[int, int]] = set()
     for panel in panels:
         for target in panel["targets"]:
             names = metric_names.queried_metrics(target["expr"])
@@ -94,10 +64,4 @@ def test_each_panel_asks_for_metrics_that_exist_of_the_chosen_spark_at_a_place_o
             own = [name for name in names if name.startswith(("lockstep_", "node_"))]
             of_both = [name for name in own if "gateway" not in name]
             assert not of_both or 'job!="peer"' in target["expr"], panel["title"]
-        at = panel["gridPos"]
-        rows = range(at["y"], at["y"] + at["h"])
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in rows}
-        assert at["x"] + at["w"] <= 24 and not cells & taken_cells, panel["title"]
-        taken_cells |= cells
         assert panel["datasource"]["uid"] == "${source}"
-    assert len({panel["id"] for panel in panels}) == len(panels)

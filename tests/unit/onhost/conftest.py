@@ -1,7 +1,5 @@
 """A host's root and its systemd, for the tests of its programs."""
 
-from __future__ import annotations
-
 import pytest
 from onhost_fakes import FakeSystemd
 

@@ -1,7 +1,5 @@
 """The fast link and the firewall's table: what diff says of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -31,23 +29,12 @@ def differences(state: DesiredState, facts: dict[str, Any]) -> tuple[Difference,
     return diff_report((state, snapshot)).differences
 
 
-@pytest.mark.parametrize(
-    ("item", "found", "message"),
-    [
-        ("MTU", "1500", "expected 9000, found 1500"),
-        ("addresses", "110.77.0.11/24", "expected 10.77.0.11/24, found 110.77.0.11/24"),
-    ],
-)
-def test_an_address_or_mtu_that_is_not_in_force_is_named(
-    item: str, found: str, message: str
-) -> None:
+@pytest.mark.parametrize(("item", "found"), [("MTU", "1500"), ("addresses", "110.77.0.11/24")])
+def test_an_address_or_mtu_that_is_not_in_force_is_named(item: str, found: str) -> None:
     link = {f"{PORT} MTU": "9000", f"{PORT} addresses": "fe80::1/64 10.77.0.11/24"}
     assert differences(linked_host(PORT), {"fast link": link}) == ()
     [row] = differences(linked_host(PORT), {"fast link": {**link, f"{PORT} {item}": found}})
-    assert (row.severity, row.kind, row.item, row.how) == (
-        *("error", "fast link", f"{PORT} {item}", "deploy"),
-    )
-    assert display(row)[1] == [("", message)]
+    assert (row.severity, row.item, row.how) == ("error", f"{PORT} {item}", "deploy")
 
 
 def test_what_no_cable_shows_or_no_deploy_writes_is_not_missed_and_an_absent_adapter_is() -> None:
@@ -79,25 +66,10 @@ def test_a_table_that_is_gone_or_has_other_rules_is_named(value: str | None, wor
     spark = host()
     snapshot = perfect(spark)
     del snapshot["facts"]["firewall table"]["inet lockstep"]
-    if value is not None:
-        snapshot["facts"]["firewall table"]["inet lockstep"] = value
+    snapshot["facts"]["firewall table"] |= {"inet lockstep": value} if value else {}
     row = only(diff_report((spark, snapshot)))
-    assert (row.severity, row.kind, row.item, row.how) == (
-        *("error", "firewall table", "inet lockstep", "deploy"),
-    )
+    assert (row.severity, row.item, row.how) == ("error", "inet lockstep", "deploy")
     assert display(row)[1] == [("", f"expected as deployed, found {words}")]
-
-
-def test_each_host_s_own_rules_count() -> None:
-    open_host = host("spark2", firewall={"open": ("tcp/3389",)})
-    pairs = [(desired_state, perfect(desired_state)) for desired_state in (host(), open_host)]
-    assert diff_report(*pairs).differences == ()
-    first, second = (snapshot["facts"] for _, snapshot in pairs)
-    first["firewall table"], second["firewall table"] = (
-        second["firewall table"],
-        first["firewall table"],
-    )
-    assert len(diff_report(*pairs).differences) == 2
 
 
 def test_without_a_firewall_nothing_is_asked_or_said() -> None:

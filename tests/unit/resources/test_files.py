@@ -1,7 +1,5 @@
 """Managed files are compared by text, mode and owner; only what differs is written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,20 +1,17 @@
 """A deploy changes exactly what diff calls its drift: of units, and of facts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from a_host import Host, run
-from a_snapshot import KEY, diff_report, host, perfect, snapshot_copy
+from a_snapshot import diff_report, host, perfect, snapshot_copy
 
 from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.files.remote_exec import reader_name
 from lockstep.host.desired_state import DesiredState
 from lockstep.resources import RESOURCES, fabric, fact_comparison, files, firewall, units
 from lockstep.resources.accounts import wanted_accounts
-from lockstep.resources.fact_comparison import SubjectView
 from lockstep.system.base_files import SYSCTL
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks.run import run_state
@@ -83,9 +80,7 @@ def deploy_commands(states: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
         (TIMED, {"NeedDaemonReload": "yes"}),
     ],
 )
-def test_deploy_and_diff_name_the_same(
-    name: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deploy_and_diff_name_the_same(name, change, monkeypatch) -> None:
     states = good_states()
     states[name] |= change
     snapshot = snapshot_copy(perfect(SPARK))
@@ -122,11 +117,6 @@ def test_diff_alone_names_what_a_deploy_does_not_restart(monkeypatch: pytest.Mon
     assert not units.is_outdated(states["ssh.service"])
 
 
-def test_every_unit_of_the_deploy_is_wanted() -> None:
-    rows = units.expectations(SPARK, SubjectView({}, KEY))
-    assert {row.item for row in rows if row.kind == "boot"} == set(SPARK.unit_files)
-
-
 PLANNED = host(operators=("ann", "bob"), docker_users=("bob",), sysctls={"vm.swappiness": "10"})
 FACTS = perfect(PLANNED)["facts"]
 #: Resource → its operation, and the operation's arguments.
@@ -161,9 +151,7 @@ def planted_facts() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "resource", "fact_kind", "item", "value"), list(planted_facts()))
-def test_deploy_and_diff_name_the_same_facts(
-    name: str, resource: Any, fact_kind: str, item: str, value: str | None
-) -> None:
+def test_deploy_and_diff_name_the_same_facts(name, resource, fact_kind, item, value) -> None:
     snapshot = snapshot_copy(perfect(PLANNED))
     facts = snapshot["facts"]
     del facts[fact_kind][item]

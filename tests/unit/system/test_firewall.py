@@ -1,7 +1,5 @@
 """The ports that the firewall leaves open, from inventory data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

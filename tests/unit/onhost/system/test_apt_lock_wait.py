@@ -52,12 +52,10 @@ def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
 def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
     lines = []
     with hold_lock(paths.root / LISTS) as process:
-
-        def say(line: str) -> None:
-            lines.append(line)
-            process.release()
-
-        monkeypatch.setattr(event_lines, "say", say)
+        # The lock is released at the first line that tells of it.
+        monkeypatch.setattr(
+            event_lines, "say", lambda line: (lines.append(line), process.communicate())
+        )
         assert apt_lock_wait.main(work(), paths) == 0
     assert f"waited 0 s of 30 min, {paths.root / LISTS} is held" in lines[0]
     assert runs(paths) == 1
