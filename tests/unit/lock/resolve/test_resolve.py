@@ -109,6 +109,7 @@ def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
     ("file", "reply", "expected_shapes"),
     [
         ("tokenizer_config.json", as_json({"chat_template": STRICT}), ("developer",)),
+        ("tokenizer_config.json", as_json([]), None),
         ("chat_template.jinja", Reply(status=404), None),
     ],
 )
