@@ -33,6 +33,12 @@ def package(name: str, version: str, stage: str) -> dict[str, Any]:
 
 
 def test_the_fork_is_specified_to_the_last_commit() -> None:
+    # The builder on the host reads each of them by its name.
+    assert set(SPEC) == {
+        *("id", "home", "current", "python", "uv", "tools", "index", "torch_index"),
+        *("flashinfer_index", "packages", "built_with", "precompiled", "vllm", "transformers"),
+        *("expected", "recipes", "proxy", "engine_cuda", "waive_kernels"),
+    }
     assert SPEC["torch_index"] == "https://download.pytorch.org/whl/cu130"
     assert SPEC["packages"] == [
         package("flashinfer-cubin", "1.0", "flashinfer"),
