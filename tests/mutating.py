@@ -248,8 +248,8 @@ def main() -> int:
     if earlier_verdicts:
         print(f"{len(lost_places)} of them were caught before")
     for place in places:
-        before = ", and was caught before" if place in lost_places else ""
-        print(f"escaped{before}\n{_description(verdicts[place])}")
+        note = ", and was caught before" if place in lost_places else ""
+        print(f"escaped{note}\n{_description(verdicts[place])}")
     return 1 if lost_places else 0
 
 

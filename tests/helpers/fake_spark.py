@@ -59,7 +59,7 @@ class FakeCommandFailure(Exception):
 
 
 class Spark:
-    """One host: `state` is everything on it, `fails` the faults planted there."""
+    """One host: `state` is everything on it, `fails` the faults planted_faults there."""
 
     def __init__(self, name: str, state: dict[str, Any], fails: dict[str, Any]) -> None:
         self.name = name
@@ -98,8 +98,8 @@ class Spark:
             now = self.state
             # The state at the first question, before another deploy was done.
             self.state = now | self.fails.get("waited", {})
-            planted = self.fails.get("faults", {})
-            faults = {name: planted[name] for name in details if name in planted}
+            planted_faults = self.fails.get("faults", {})
+            faults = {name: planted_faults[name] for name in details if name in planted_faults}
             answers = {name: read[name](details[name]) for name in details if name not in faults}
             self.state = now
             self.fails.pop("waited", None)
@@ -582,7 +582,7 @@ def install() -> None:
             state = document["hosts"].setdefault(name, json.loads(json.dumps(WIPED)))
             sparks[name] = Spark(name, state, document.get("fails", {}).get(name, {}))
         text = command if isinstance(command, str) else command.get_raw_value()
-        if shlex.split(text) == list(remote_exec.LISTENING):
+        if _words(text) == tuple(remote_exec.LISTENING):
             # The input is read to its end, which is the end of the deploy.
             output = sparks[name].hears(arguments["_stdin"])
             order.extend([(name, "return")] if output != "null" else [])

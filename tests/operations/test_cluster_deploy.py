@@ -58,7 +58,7 @@ def again(duo: Site) -> Site:
 
 
 @pytest.fixture
-def outdated(again: Site) -> Site:
+def hot_pair(again: Site) -> Site:
     """The pair with its model hot on both, by other units than this deploy writes."""
     for host in HOSTS:
         unit = again.document["hosts"][host]["units"]["vllm-both.service"]
@@ -132,57 +132,57 @@ def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) ->
     assert again.commands(SECOND) == ["? all"]
 
 
-def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(outdated) -> None:
-    result = outdated.deploy("--dry", "--limit", SECOND)
+def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(hot_pair) -> None:
+    result = hot_pair.deploy("--dry", "--limit", SECOND)
     assert result.stdout.endswith(
         "\nHot models of clusters that would go down on all members, and up again when all\n"
         f"  are done:\n- both: {', '.join(HOSTS)}\n"
     )
     assert "each host once the one before it serves" not in result.stdout
-    assert outdated.changes(SECOND) == []
+    assert hot_pair.changes(SECOND) == []
 
 
-def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(outdated: Site) -> None:
-    outdated.deploy()
-    *earlier_steps, up = outdated.changes(FIRST)
+def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(hot_pair: Site) -> None:
+    hot_pair.deploy()
+    *earlier_steps, up = hot_pair.changes(FIRST)
     # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
     # starts the group. Each has noted what it had before that.
-    steps = [*earlier_steps, *outdated.changes(SECOND)]
+    steps = [*earlier_steps, *hot_pair.changes(SECOND)]
     assert sorted(steps) == [DOWN, "note paths", "note paths"]
     assert up == UP
 
 
-def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(outdated) -> None:
+def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(hot_pair) -> None:
     why = "both: with what was deployed it does not start"
-    outdated.deploy(fails={FIRST: {"rollout up": why}}, exits=1)
+    hot_pair.deploy(fails={FIRST: {"rollout up": why}}, exits=1)
     # The deploy itself has everybody return, between the two starts.
-    *_, up, down, return_step, start_step = outdated.changes(FIRST)
+    *_, up, down, return_step, start_step = hot_pair.changes(FIRST)
     assert (up, down, start_step) == (UP, DOWN, f"job cluster-up: {SWITCH} both --wait")
     assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}} '?{why}'?", return_step)
-    assert outdated.changes(SECOND)[-1] == return_step
+    assert hot_pair.changes(SECOND)[-1] == return_step
     operation = "Switch | Start the cluster's model again"
     for message in (
         f"FAILED {FIRST}: {operation} {why} both is hot again on all members, as it was",
         f"FAILED {SECOND}: {operation}",
         "both does not serve with what was deployed; this host returned with the other",
     ):
-        assert message in outdated.output
+        assert message in hot_pair.output
 
 
-def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(outdated: Site) -> None:
-    outdated.deploy("--limit", SECOND)
-    assert FIRST not in outdated.document["ran"]
-    assert outdated.changes(SECOND)[-1] == UP
+def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(hot_pair: Site) -> None:
+    hot_pair.deploy("--limit", SECOND)
+    assert FIRST not in hot_pair.document["ran"]
+    assert hot_pair.changes(SECOND)[-1] == UP
 
 
-def test_with_a_minimum_rank_0_measures_before_and_after(outdated: Site) -> None:
-    duo_inventory(outdated.repository, minimum={"not_below": "90 %"})
+def test_with_a_minimum_rank_0_measures_before_and_after(hot_pair: Site) -> None:
+    duo_inventory(hot_pair.repository, minimum={"not_below": "90 %"})
     try:
-        outdated.deploy()
+        hot_pair.deploy()
     finally:
-        duo_inventory(outdated.repository)
+        duo_inventory(hot_pair.repository)
     minimum = f"{PROGRAMS} minimum"
-    *earlier_steps, up, last = outdated.changes(FIRST)
+    *earlier_steps, up, last = hot_pair.changes(FIRST)
     assert last == "record"
     assert f"{minimum} --baseline" in earlier_steps and up.endswith(f" --gate -- {minimum}")
-    assert not any(" minimum" in line for line in outdated.changes(SECOND))
+    assert not any(" minimum" in line for line in hot_pair.changes(SECOND))

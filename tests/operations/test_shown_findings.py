@@ -30,7 +30,7 @@ def test_what_the_new_lock_alone_knows_ends_a_deploy_too(monkeypatch) -> None:
     monkeypatch.setattr(run_state, "_resolve_missing_pins", lambda plans, known_pins, path: new)
     with pytest.raises(run_state.DeployRefusal, match="the plan with the new lock"):
         run_state._judge_and_complete_pins([], Pins(), Path("lock"))
-    monkeypatch.setattr(run_state, "_resolve_missing_pins", lambda plans, known, path: known)
+    monkeypatch.setattr(run_state, "_resolve_missing_pins", lambda plans, pins, path: pins)
     assert run_state._judge_and_complete_pins([], Pins(), Path("lock")) == Pins()
 
 

@@ -184,8 +184,8 @@ def test_out_of_the_inventory_the_listener_the_keys_and_the_account_go(pair: Sit
     pair.deploy()
     for host, peer in (HOSTS, HOSTS[::-1]):
         assert {PRIVATE, LISTENER, WAY, public_key_path(peer)} <= set(earlier_hosts[host]["files"])
-        left = [path for path in pair.document["hosts"][host]["files"] if "backup" in path]
-        assert [path for path in left if "/lib/lockstep/" not in path] == []
+        left_paths = [path for path in pair.document["hosts"][host]["files"] if "backup" in path]
+        assert [path for path in left_paths if "/lib/lockstep/" not in path] == []
         signs = {f"disable.* {UNIT}": "stop", re.escape(CLOSED[-1]): "close", "^remove ": "remove"}
         lines = pair.changes(host)
         steps = [step for line in lines for sign, step in signs.items() if re.search(sign, line)]

@@ -7,7 +7,6 @@ import socketserver
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from a_spark import spark
-from lab_servers import free_port
+from lab_servers import free_port, until
 from tools import run
 
 from lockstep.inventory.cluster_join import join_clusters
@@ -117,28 +116,23 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
     environment = os.environ | dict.fromkeys(homes, str(home))
     environment |= {"CREDENTIALS_DIRECTORY": str(folder)}
     words = [*wrap, "caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+
+    def is_up(name: str) -> bool:
+        assert caddy.poll() is None, front.log.read_text()
+        front.connection(name, believing=False).close()
+        return True
+
     with front.log.open("w") as log:
         caddy = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
     try:
-        _await(front, names[0] if tls == "tailscale" else "spark1", caddy)
+        # Its certificates come a moment after its port.
+        until(lambda: is_up(names[0] if tls == "tailscale" else "spark1"), "Caddy answers by TLS")
         yield front
     finally:
         caddy.terminate()
         caddy.wait(180)
         gateway.shutdown()
         gateway.server_close()
-
-
-def _await(front: Front, name: str, caddy: subprocess.Popen[bytes]) -> None:
-    """Wait until Caddy answers by TLS; its certificates come a moment after the port."""
-    deadline = time.monotonic() + 180
-    while True:
-        assert caddy.poll() is None and time.monotonic() < deadline, front.log.read_text()
-        try:
-            front.connection(name, believing=False).close()
-            return
-        except OSError:
-            time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,12 @@ def package(name: str, version: str, stage: str) -> dict[str, Any]:
 
 
 def test_the_fork_is_specified_to_the_last_commit() -> None:
+    # The builder on the host reads each of them by its name.
+    assert set(SPEC) == {
+        *("id", "home", "current", "python", "uv", "tools", "index", "torch_index"),
+        *("flashinfer_index", "packages", "built_with", "precompiled", "vllm", "transformers"),
+        *("expected", "recipes", "proxy", "engine_cuda", "waive_kernels"),
+    }
     assert SPEC["torch_index"] == "https://download.pytorch.org/whl/cu130"
     assert SPEC["packages"] == [
         package("flashinfer-cubin", "1.0", "flashinfer"),
@@ -156,16 +162,6 @@ def test_a_whole_environment_lacks_nothing_and_each_kind_of_drift_is_seen() -> N
 FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
 
 
-def bound_plan(*texts: str) -> HostPlan:
-    """A host with one model per recipe text."""
-    catalogue = {
-        f"r{number}": recipe_file.parse(text, Path(f"r{number}.yaml"))
-        for number, text in enumerate(texts)
-    }
-    settings = Settings("s", {name: ModelData(name, name) for name in catalogue})
-    return HostPlan("s", settings, bind(settings, catalogue, {}))
-
-
 def repositories(*texts: str) -> list[dict[str, Any]]:
     pins = Pins(
         checkpoints={
@@ -173,7 +169,13 @@ def repositories(*texts: str) -> list[dict[str, Any]]:
             for name in ("org/main", "org/draft", "org/base", "org/other")
         }
     )
-    spec = weights_spec(bound_plan(*texts), pins)
+    # A model for each recipe.
+    catalogue = {
+        f"r{number}": recipe_file.parse(text, Path(f"r{number}.yaml"))
+        for number, text in enumerate(texts)
+    }
+    settings = Settings("s", {name: ModelData(name, name) for name in catalogue})
+    spec = weights_spec(HostPlan("s", settings, bind(settings, catalogue, {})), pins)
     # The program on the host must be able to read it.
     on_host.parse_spec(json.dumps(spec))
     entries: list[dict[str, Any]] = spec["repositories"]

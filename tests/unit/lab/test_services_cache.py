@@ -1,9 +1,7 @@
 """Content of the lab: built once, whole, and named by its inputs; wheels of what is installed."""
 
 import os
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,19 +25,6 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path)
     (tmp_path / "thing.unfinished" / "left over").write_text("x")
     build_once(tmp_path / "thing", lambda folder: None, silent, "thing")
     assert list((tmp_path / "thing").iterdir()) == []
-
-
-def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
-    builds: list[Path] = []
-    barrier = threading.Barrier(2)
-
-    def work(_: int) -> None:
-        barrier.wait()
-        build_once(tmp_path / "thing", builds.append, silent, "thing")
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(work, range(2)))
-    assert len(builds) == 1
 
 
 def test_a_fingerprint_changes_with_the_content_of_a_file_in_a_folder(tmp_path: Path) -> None:

@@ -87,14 +87,9 @@ def test_it_looks_at_whom_it_records_each_second_and_keeps_little() -> None:
     (rule,) = peer["metric_relabel_configs"]
     assert rule["action"] == "keep" and "lockstep_gpu_clock_hertz" in rule["regex"].split("|")
     assert "lockstep_drift_differences" not in rule["regex"]
+    # Each of them is told by somebody.
+    assert {*SERIES} <= {*METRICS, *metric_names.NODE}
     assert "peer" not in scrape_jobs(hosts(ON)[0])
-
-
-def test_what_a_black_box_keeps_is_told_by_somebody() -> None:
-    known_metrics = {*METRICS, *metric_names.NODE}
-    assert {*SERIES} <= known_metrics
-    # Each second, or what changes with the model.
-    assert {name for name, metric in METRICS.items() if metric.every_s == 1} <= {*SERIES}
 
 
 def test_a_gateway_that_asks_for_a_key_is_asked_with_one_that_only_systemd_reads() -> None:

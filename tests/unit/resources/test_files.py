@@ -21,12 +21,6 @@ OWNERS = {"owner": "lockstep", "group": "lockstep"}
 SAME_FOLDER = {"kind": "folder", "mode": "0750", "text": None, **OWNERS}
 
 
-def test_what_is_as_it_should_be_gives_no_change() -> None:
-    existing_files = {"/etc/a": SAME, "/data": SAME_FOLDER, "/etc/old": None}
-    changes = file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
-    assert changes == Changes() and not changes
-
-
 @pytest.mark.parametrize(
     ("have", "earlier_text"),
     [
@@ -62,7 +56,9 @@ def test_a_folder_that_differs_in_anything_is_made(have: dict[str, Any] | None) 
     )
 
 
-def test_what_must_go_is_removed_once() -> None:
+def test_what_must_go_is_removed_once_and_what_is_as_it_should_be_stays() -> None:
+    existing_files = {"/etc/a": SAME, "/data": SAME_FOLDER, "/etc/old": None}
+    assert not file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
     for text in ("text\n", ""):
         assert file_changes([], [], ["/etc/a"], {"/etc/a": {**SAME, "text": text}}) == Changes(
             remove=("/etc/a",), differences=(("/etc/a", text, None),)
