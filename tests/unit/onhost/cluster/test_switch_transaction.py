@@ -51,9 +51,7 @@ def calls(spark) -> list[str]:
         (False, [[], []], "the switch to glm was cancelled; no model is hot"),
     ],
 )
-def test_a_cancelled_switch_brings_back_what_each_member_had_if_it_is_to(
-    pair, restore, hot, message
-):
+def test_a_cancelled_switch_brings_back_what_members_had_if_it_is_to(pair, restore, hot, message):
     work = one_rank_up(pair, 600)
     hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=restore)
     out = work.output()
@@ -221,10 +219,8 @@ def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(p
 
     def states(**peer_state: str) -> dict:
         own_state = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
-        return {
-            "spark1": {"groups": {"pair": own_state}},
-            "spark2": {"groups": {"pair": peer_state}},
-        }
+        pairs = {"spark1": own_state, "spark2": peer_state}
+        return {name: {"groups": {"pair": state}} for name, state in pairs.items()}
 
     planner.check_restart("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
     planner.check_restart("glm", states(state="stopped", run="r1", reason="long ago"))

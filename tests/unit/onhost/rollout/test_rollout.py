@@ -159,9 +159,7 @@ def test_a_gate_decides_whether_the_new_one_stays(spark, code, end):
     ("fallback", "code", "hot", "words"),
     [("spare", 3, ["spare"], "its fallback spare is hot"), (None, 4, [], "NO MODEL IS HOT")],
 )
-def test_where_the_old_one_does_not_come_back_its_fallback_does(
-    spark, capsys, fallback, code, hot, words
-):
+def test_where_the_old_one_fails_its_fallback_is_started(spark, capsys, fallback, code, hot, words):
     spark.tell("qwen", fallback=fallback)
     spark.runs(start_ok=False)
     spark.deploy()

@@ -109,9 +109,7 @@ def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
 @pytest.mark.parametrize(
     ("fault", "is_told"), [(ProcessLookupError, False), (PermissionError, True)]
 )
-def test_an_engine_that_is_not_killed_is_stopped_all_the_same(
-    spark, monkeypatch, capsys, fault, is_told
-):
+def test_an_engine_that_is_not_killed_is_stopped(spark, monkeypatch, capsys, fault, is_told):
     def refuse(*_: object) -> None:
         raise fault(1, "Operation not permitted")
 
@@ -123,9 +121,8 @@ def test_an_engine_that_is_not_killed_is_stopped_all_the_same(
 
 def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
     """Every process of it, the first of which ends the others."""
-    monkeypatch.setattr(
-        memory_watch.docker_api.Docker, "container", lambda *_: pytest.fail("Docker was asked")
-    )
+    docker = memory_watch.docker_api.Docker
+    monkeypatch.setattr(docker, "container", lambda *_: pytest.fail("Docker was asked"))
     put_in_container(spark.paths, "vllm-qwen36", 4712, 4713)
     spark.step(3.0)
     assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]
