@@ -118,11 +118,9 @@ def test_every_package_of_the_venv_counts_with_its_version(spark):
     assert "engine" not in spark.facts()
 
 
-@pytest.mark.parametrize(
-    ("unverified_files", "text"), [([], "as verified"), (["a"], "not as verified: a")], ids=str
-)
-def test_weights_that_are_not_as_verified_are_named(spark, monkeypatch, unverified_files, text):
-    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": unverified_files}
+@pytest.mark.parametrize(("names", "text"), [([], "as verified"), (["a"], "not as verified: a")])
+def test_weights_that_are_not_as_verified_are_named(spark, monkeypatch, names, text):
+    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": names}
     monkeypatch.setattr(launch_check.weights_state, "state_of_model", lambda *_: state)
     assert spark.facts(weights=("org/name",))["weights org/name"] == text
 

@@ -137,7 +137,7 @@ def test_none_stops_what_is_up_here_also_without_an_agent(pair):
         (lambda pair: pair[1].power_off(), "spark2 (127.0.1.2:7079) does not answer"),
         (
             lambda pair: pair[1].tell("glm", alike="b"),
-            "hash of what was deployed for glm: spark1 none, spark2 b. Remedy: deploy to all",
+            "for glm: spark1 none, spark2 b. Remedy: deploy",
         ),
     ],
     ids=["no memory", "silent", "the launch check"],
@@ -169,7 +169,7 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
 
 
 @pytest.mark.parametrize(
-    ("model", "hot_models", "state"),
+    ("model", "hot", "state"),
     [
         ("none", [[], []], "stopped"),
         ("own", [[], ["own"]], "stopped"),
@@ -177,9 +177,7 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
         ("glm", [["glm"], ["glm"]], "hot"),
     ],
 )
-def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
-    pair, monkeypatch, model, hot_models, state
-):
+def test_a_group_that_starts_meanwhile_is_ended_as_a_whole(pair, monkeypatch, model, hot, state):
     """The second switch had seen no cluster yet, and would have ended a rank alone."""
     host, paths = config.load_host(pair[1].paths.models), pair[1].paths
     cluster_switch = switch_transaction.ClusterSwitch(host, paths, print, "ben")
@@ -194,7 +192,7 @@ def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
     monkeypatch.setattr(cluster_switch, "_ask_all_to_join", join_after_the_others_switch)
     work = cluster_switch.stop_all_clusters
     code = pair[1].do(work if model == "none" else lambda: cluster_switch.switch_to(model))
-    assert (code, hot_everywhere(pair)) == (0, hot_models)
+    assert (code, hot_everywhere(pair)) == (0, hot)
     assert [spark.cluster_run.state for spark in pair] == [state, state]
     assert [spark.cluster_run.run for spark in pair] == runs
     assert cluster_switch.hot_already == (model == "glm")

@@ -212,9 +212,7 @@ def test_what_a_return_changes_is_known_before_it(spark):
 @pytest.mark.parametrize(
     ("words", "uses"), [(["back"], [("webui@old", 4)]), (["back", "--keep-data"], [])], ids=str
 )
-def test_open_webuis_image_of_before_gets_the_data_that_it_had_unless_they_are_to_stay(
-    spark, monkeypatch, words, uses
-):
+def test_open_webuis_former_data_return_unless_they_are_to_stay(spark, monkeypatch, words, uses):
     image_uses = []
     monkeypatch.setattr(update, "select_copy_for_image", lambda _, *use: image_uses.append(use))
     copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)

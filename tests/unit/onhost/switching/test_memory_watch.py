@@ -80,9 +80,7 @@ def test_an_engine_above_the_minimum_of_its_phase_runs_on(spark, state, availabl
     ("state", "available", "phase", "least"),
     [(HOT, 3.9, "serving", 4.0), (LOADING, 7.9, "loading", 8.0)],
 )
-def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
-    spark, capsys, state, available, phase, least
-):
+def test_an_engine_below_its_minimum_is_ended(spark, capsys, state, available, phase, least):
     spark.systemd.unit(UNIT, **state)
     # Others' containers are not its.
     put_in_container(spark.paths, "vllm", 4712)
