@@ -18,10 +18,8 @@ OTHER = "/etc/systemd/system/vllm-qwen.service"
 MODELS = "/etc/lockstep/models.json"
 DROP_IN = f"/run/systemd/system/{UNIT}.d/debug.conf"
 LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
-MEMBERS = (
-    topology.TopologyMember("spark1", "10.9.9.8"),
-    topology.TopologyMember("spark2", "10.9.9.9"),
-)
+ADDRESSES = {"spark1": "10.9.9.8", "spark2": "10.9.9.9"}
+MEMBERS = tuple(topology.TopologyMember(*member) for member in ADDRESSES.items())
 PAIR = topology.Cluster("pair", 0, 7079, MEMBERS, dict.fromkeys(LINKS, ""))
 MODEL = config.Model("glm", UNIT, "", "m", 9.0, image="vllm@sha256:1", cluster="pair", alike="a1")
 CHANGED = "changed since the deploy"
@@ -120,13 +118,9 @@ def test_every_package_of_the_venv_counts_with_its_version(spark):
     assert "engine" not in spark.facts()
 
 
-@pytest.mark.parametrize(
-    ("unverified_files", "text"), [([], "as verified"), (["a"], "not as verified: a")], ids=str
-)
-def test_weights_that_changed_since_they_were_verified_are_named(
-    spark, monkeypatch, unverified_files, text
-):
-    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": unverified_files}
+@pytest.mark.parametrize(("names", "text"), [([], "as verified"), (["a"], "not as verified: a")])
+def test_weights_that_are_not_as_verified_are_named(spark, monkeypatch, names, text):
+    state = {"missing": [], "wrong_size": [], "not_merged": [], "unverified": names}
     monkeypatch.setattr(launch_check.weights_state, "state_of_model", lambda *_: state)
     assert spark.facts(weights=("org/name",))["weights org/name"] == text
 

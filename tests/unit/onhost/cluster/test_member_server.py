@@ -20,10 +20,8 @@ from lockstep.onhost.access import peer_tls
 from lockstep.onhost.cluster import member_client, member_server
 from lockstep.onhost.core import errors, layout, topology
 
-MEMBERS = (
-    topology.TopologyMember("spark1", "127.0.1.1"),
-    topology.TopologyMember("spark2", "127.0.1.2"),
-)
+ADDRESSES = {"spark1": "127.0.1.1", "spark2": "127.0.1.2"}
+MEMBERS = tuple(topology.TopologyMember(*member) for member in ADDRESSES.items())
 BODY = b'{"key": 1}'
 
 
@@ -121,9 +119,7 @@ REFUSED = "it answers 403: deploy to every member"
         ("server", "spark2", {"role": "gateway"}, "found lockstep:gateway:spark2"),
     ],
 )
-def test_whoever_does_not_prove_to_be_the_member_is_told_nothing(
-    agent, tmp_path, side, host, how, why
-):
+def test_who_does_not_prove_to_be_the_member_is_told_nothing(agent, tmp_path, side, host, how, why):
     tls = context(tmp_path / "other", host, is_server=side == "server", **how)
     if side == "server":
         agent.server._tls = tls

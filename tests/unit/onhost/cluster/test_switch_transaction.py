@@ -51,9 +51,7 @@ def calls(spark) -> list[str]:
         (False, [[], []], "the switch to glm was cancelled; no model is hot"),
     ],
 )
-def test_a_cancelled_switch_brings_back_what_each_member_had_if_it_is_to(
-    pair, restore, hot, message
-):
+def test_a_cancelled_switch_brings_back_what_members_had_if_it_is_to(pair, restore, hot, message):
     work = one_rank_up(pair, 600)
     hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=restore)
     out = work.output()
@@ -139,7 +137,7 @@ def test_none_stops_what_is_up_here_also_without_an_agent(pair):
         (lambda pair: pair[1].power_off(), "spark2 (127.0.1.2:7079) does not answer"),
         (
             lambda pair: pair[1].tell("glm", alike="b"),
-            "hash of what was deployed for glm: spark1 none, spark2 b. Remedy: deploy to all",
+            "for glm: spark1 none, spark2 b. Remedy: deploy",
         ),
     ],
     ids=["no memory", "silent", "the launch check"],
@@ -171,7 +169,7 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
 
 
 @pytest.mark.parametrize(
-    ("model", "hot_models", "state"),
+    ("model", "hot", "state"),
     [
         ("none", [[], []], "stopped"),
         ("own", [[], ["own"]], "stopped"),
@@ -179,9 +177,7 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
         ("glm", [["glm"], ["glm"]], "hot"),
     ],
 )
-def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
-    pair, monkeypatch, model, hot_models, state
-):
+def test_a_group_that_starts_meanwhile_is_ended_as_a_whole(pair, monkeypatch, model, hot, state):
     """The second switch had seen no cluster yet, and would have ended a rank alone."""
     host, paths = config.load_host(pair[1].paths.models), pair[1].paths
     cluster_switch = switch_transaction.ClusterSwitch(host, paths, print, "ben")
@@ -196,7 +192,7 @@ def test_a_group_that_starts_while_a_switch_is_planned_is_ended_as_a_whole(
     monkeypatch.setattr(cluster_switch, "_ask_all_to_join", join_after_the_others_switch)
     work = cluster_switch.stop_all_clusters
     code = pair[1].do(work if model == "none" else lambda: cluster_switch.switch_to(model))
-    assert (code, hot_everywhere(pair)) == (0, hot_models)
+    assert (code, hot_everywhere(pair)) == (0, hot)
     assert [spark.cluster_run.state for spark in pair] == [state, state]
     assert [spark.cluster_run.run for spark in pair] == runs
     assert cluster_switch.hot_already == (model == "glm")
@@ -221,10 +217,8 @@ def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(p
 
     def states(**peer_state: str) -> dict:
         own_state = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
-        return {
-            "spark1": {"groups": {"pair": own_state}},
-            "spark2": {"groups": {"pair": peer_state}},
-        }
+        pairs = {"spark1": own_state, "spark2": peer_state}
+        return {name: {"groups": {"pair": state}} for name, state in pairs.items()}
 
     planner.check_restart("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
     planner.check_restart("glm", states(state="stopped", run="r1", reason="long ago"))

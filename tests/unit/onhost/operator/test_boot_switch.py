@@ -134,9 +134,7 @@ def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spa
     for name in ("3", "4"):
         spark.power_cut(name)
         assert spark.boots() == (errors.EXIT_FAILED, [])
-        assert spark.problem.startswith(
-            "mistral stays down: two boots were cut off within 15 min: while mistral was hot, and "
-        )
+        assert "stays down: two boots were cut off within 15 min: while mistral" in spark.problem
         assert spark.boot_message == spark.problem
         # Everybody may read this one.
         newest = switch_history.load(spark.paths)[0]

@@ -183,9 +183,7 @@ BACK = "the switch to qwen FAILED; mistral is hot again"
         ("eagle fails, spare ends, mistral off", "eagle spare", 4, [], "eagle and spare failed"),
     ],
 )
-def test_what_is_hot_and_said_after_a_switch_that_fails(
-    spark, states, started_models, code, hot, message
-):
+def test_what_is_hot_after_a_switch_that_fails(spark, states, started_models, code, hot, message):
     for name, state in (words.split() for words in states.split(", ")):
         spark.systemd.unit(UNITS[name], **STATES[state])
     assert (spark.to("eagle" if "eagle" in states else "qwen"), spark.hot) == (code, hot)
@@ -383,9 +381,7 @@ def operator(spark, monkeypatch):
     return spark
 
 
-def test_an_operator_without_a_sudo_rule_is_told_what_to_ask_for_and_sees_what_everybody_may_see(
-    operator, capsys
-):
+def test_an_operator_without_a_sudo_rule_may_look_and_not_switch(operator, capsys):
     with pytest.raises(errors.Problem, match="may not switch models on this host") as problem:
         operator.command("qwen")
     assert problem.value.code == 77
@@ -394,9 +390,7 @@ def test_an_operator_without_a_sudo_rule_is_told_what_to_ask_for_and_sees_what_e
 
 
 @pytest.mark.parametrize("words", ["qwen --wait", "status --json"])
-def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(
-    operator, monkeypatch, words
-):
+def test_with_a_sudo_rule_it_becomes_root_with_the_rules_arguments(operator, monkeypatch, words):
     (operator.systemd.folder / "sudo-allows").touch()
 
     def execvp(program: str, argv: list[str]) -> None:

@@ -94,9 +94,7 @@ def test_an_end_is_told_and_clears_failed_jobs_after_a_deploy_that_did_all(
     assert journal == [JOURNAL_PREFIX + line for line in lines]
 
 
-def test_the_younger_gives_up_at_once_and_is_told_for_whom_also_after_that_ones_end(
-    journal, path, monkeypatch
-):
+def test_the_younger_gives_up_at_once_and_is_told_for_whom(journal, path, monkeypatch):
     monkeypatch.setattr(deploy_lock.time, "sleep", lambda _: pytest.fail("it waits"))
     monkeypatch.setattr(deploy_lock, "_COMING_S", 0.0)
     busy = take_lock(path, MINE)
@@ -117,9 +115,7 @@ def test_the_younger_gives_up_at_once_and_is_told_for_whom_also_after_that_ones_
         deploy_lock.other_lock_holder(YOUNGER, path)
 
 
-def test_the_elder_waits_until_the_younger_has_given_up_and_its_host_says_so(
-    journal, path, monkeypatch
-):
+def test_the_elder_waits_until_the_younger_has_given_up(journal, path, monkeypatch):
     answers = []
 
     def ask() -> None:
@@ -200,12 +196,7 @@ def write_journal(paths, **more: object) -> None:
     [
         ([], "cut off", 0, "this host returned to what it was before"),
         (["ended failed at X"], "failed at X", 0, "this host returned to what it was before"),
-        (
-            [],
-            "cut off",
-            4,
-            "this host could not return, /var/log/lockstep/jobs/rollout.log says",
-        ),
+        ([], "cut off", 4, "this host could not return, /var/log/lockstep/jobs/rollout.log says"),
     ],
 )
 def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(

@@ -211,9 +211,7 @@ def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root):
     assert root.judge().foreign_owners_of_units([]) == {}
 
 
-def test_a_restart_of_docker_would_end_the_containers_of_others(
-    root, program_outputs, systemd, monkeypatch
-):
+def test_a_restart_of_docker_ends_others_containers(root, program_outputs, systemd, monkeypatch):
     program_outputs[CONTAINERS] = "postgres\t\nopen-webui\topen-webui\nplex\t\n"
     monkeypatch.setattr(ownership.outdated_units, "running_restart_key", lambda _: "0123")
     systemd.unit("docker.service", MainPID=7)

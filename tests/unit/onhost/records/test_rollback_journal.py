@@ -47,10 +47,8 @@ def finish_deploy(paths: layout.Paths, generation: str) -> None:
 
 
 def texts(paths: layout.Paths, *names: str) -> list[str | None]:
-    found = [at(paths, name) for name in names]
-    return [
-        path.read_text().strip().rpartition(" ")[2] if path.exists() else None for path in found
-    ]
+    places = [at(paths, name) for name in names]
+    return [at.read_text().strip().rpartition(" ")[2] if at.exists() else None for at in places]
 
 
 def return_from_deploy(paths: layout.Paths) -> None:

@@ -62,9 +62,7 @@ def test_each_model_keeps_its_last_load_and_everybody_may_read_it(paths):
 
 
 @pytest.mark.parametrize(("group", "mode"), [("no-such-group-here", 0o600), (None, 0o640)])
-def test_the_last_diff_is_kept_with_its_time_for_root_and_the_gateways_group(
-    paths, monkeypatch, group, mode
-):
+def test_the_last_diff_is_kept_for_root_and_the_gateways_group(paths, monkeypatch, group, mode):
     monkeypatch.setattr(last_diff, "GATEWAY", group or grp.getgrgid(os.getgid()).gr_name)
     assert last_diff.load(paths) is None
     assert last_diff.answer_request(DIFF, paths) == {}
@@ -153,9 +151,7 @@ def test_a_boot_that_was_cut_off_tells_under_what(boot_paths, phase):
 
 
 @pytest.mark.parametrize(("journal_s", "lasted_s"), [(500, 500.0), (30, 60.0)])
-def test_how_long_a_boot_lasted_is_told_by_its_last_sign(
-    boot_paths, monkeypatch, journal_s, lasted_s
-):
+def test_how_long_a_boot_lasted_its_last_sign_tells(boot_paths, monkeypatch, journal_s, lasted_s):
     models_by_boot.record_model_phase(boot_paths, "qwen", HOT)
     first = models_by_boot.boot_id(boot_paths)
 

@@ -159,9 +159,7 @@ def test_a_gate_decides_whether_the_new_one_stays(spark, code, end):
     ("fallback", "code", "hot", "words"),
     [("spare", 3, ["spare"], "its fallback spare is hot"), (None, 4, [], "NO MODEL IS HOT")],
 )
-def test_where_the_old_one_does_not_come_back_its_fallback_does(
-    spark, capsys, fallback, code, hot, words
-):
+def test_where_the_old_one_fails_its_fallback_is_started(spark, capsys, fallback, code, hot, words):
     spark.tell("qwen", fallback=fallback)
     spark.runs(start_ok=False)
     spark.deploy()
@@ -214,9 +212,7 @@ def test_what_a_return_changes_is_known_before_it(spark):
 @pytest.mark.parametrize(
     ("words", "uses"), [(["back"], [("webui@old", 4)]), (["back", "--keep-data"], [])], ids=str
 )
-def test_open_webuis_image_of_before_gets_the_data_that_it_had_unless_they_are_to_stay(
-    spark, monkeypatch, words, uses
-):
+def test_open_webuis_former_data_return_unless_they_are_to_stay(spark, monkeypatch, words, uses):
     image_uses = []
     monkeypatch.setattr(update, "select_copy_for_image", lambda _, *use: image_uses.append(use))
     copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)

