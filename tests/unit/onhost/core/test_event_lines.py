@@ -1,6 +1,5 @@
 """Lines for people that have a meaning for programs."""
 
-
 from lockstep.onhost.core import event_lines, terminal_lines
 
 
