@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from onhost_fakes import FakeSystemd
 
-from lockstep.onhost.engine import foreign_engines, foreign_unit_command_line
+from lockstep.onhost.engine import foreign_engines
 from lockstep.recipes import adopted_recipe
 
 WAYS = {name: [list(way) for way in unit_ways] for name, unit_ways in adopted_recipe.ways().items()}
@@ -106,12 +106,3 @@ def test_a_container_of_somebody_elses_is_found() -> None:
     assert chat.environment == {"A": "b"} and chat.withheld == ("VLLM_API_KEY", "--hf-token")
     assert chat.image == "vllm/vllm-openai:v0.9" and not chat.running
     assert chat.mounts == {"/models": "/srv/llm"}
-
-
-def test_a_file_of_variables_wins(tmp_path):
-    text = "# A=no\n; B=no\n\nA=b=c\nA=\"d  e\"\nB='f g'\nC=one \\\ntwo\nno pair\n"
-    (tmp_path / "1.env").write_text(text)
-    files = f"{tmp_path}/*.env (ignore_errors=no)"
-    state = {"Environment": 'A=1 "Z=x y"', "EnvironmentFiles": files}
-    read_variables = foreign_unit_command_line.variables(state)
-    assert read_variables == {"Z": "x y", "A": "d  e", "B": "f g", "C": "one two"}

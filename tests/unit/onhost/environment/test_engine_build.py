@@ -1,13 +1,11 @@
 """The venv engine is built stage by stage; a cut at any moment is mended by the next run."""
 
 import ast
-import copy
 import fcntl
 import hashlib
 import io
 import json
 import os
-import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -205,30 +203,15 @@ class Site:
         return [ast.literal_eval(line) for line in log.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def restored_site(tmp_path_factory):
-    """Brings back a site at the one place that its paths name: `new`, or `built` by all stages."""
-    site = Site(tmp_path_factory.mktemp("engine") / "site")
-    shutil.copytree(site.folder, site.folder.with_name("new"), symlinks=True)
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path / "site")
+
+
+@pytest.fixture
+def built_site(site):
     site.build()
-    site.folder.rename(site.folder.with_name("built"))
-
-    def restore(name: str) -> Site:
-        shutil.rmtree(site.folder, ignore_errors=True)
-        shutil.copytree(site.folder.with_name(name), site.folder, symlinks=True)
-        return copy.deepcopy(site)
-
-    return restore
-
-
-@pytest.fixture
-def site(restored_site):
-    return restored_site("new")
-
-
-@pytest.fixture
-def built_site(restored_site):
-    return restored_site("built")
+    return site
 
 
 def test_the_stages_bring_about_what_the_specification_asks_for(built_site):

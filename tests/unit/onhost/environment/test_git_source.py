@@ -34,14 +34,11 @@ def check_out(tmp_path: Path, wanted_source: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "meanwhile",
-    [(), ("branch", "-D", BRANCH), ("branch", "--force", BRANCH, "main")],
-    ids=["branch", "no branch any more", "a branch that left it behind"],
+    "meanwhile", [("branch", "-D", BRANCH), ("branch", "--force", BRANCH, "main")]
 )
-def test_a_commit_comes_with_its_history(tmp_path, origin, meanwhile):
+def test_a_commit_comes_with_its_history_also_where_its_branch_left_it(tmp_path, origin, meanwhile):
     wanted_source = source(origin, BRANCH)
-    if meanwhile:
-        git(origin, *meanwhile)
+    git(origin, *meanwhile)
     copy = check_out(tmp_path, wanted_source)
     assert git(copy, "rev-parse", "HEAD") == wanted_source["commit"]
     # The build looks for the commit at which the fork left.

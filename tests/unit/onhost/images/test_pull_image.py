@@ -191,7 +191,8 @@ def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "remedy"), [(403, 3, "docker login"), (404, 4, "pin another digest")]
+    ("status", "code", "remedy"),
+    [(401, 3, "docker login"), (403, 3, "docker login"), (404, 4, "pin another digest")],
 )
 def test_a_registrys_refusal_gives_code_and_remedy(docker, pull, origin, status, code, remedy):
     origin.answers[MANIFEST_PATH] = Reply(b"", status)

@@ -123,7 +123,6 @@ def test_a_broken_database_is_no_start(serving_spark):
 
 def test_without_room_for_the_copy_the_old_image_stays(serving_spark, monkeypatch):
     serving_spark.unit.write_text(text(NEW))
-
     monkeypatch.setattr(data, "copy_folder", Mock(side_effect=errors.Problem("No space left")))
     with pytest.raises(errors.Problem, match="No space left"):
         serving_spark.begin(NEW)
