@@ -47,6 +47,16 @@ def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
     assert call.endswith("--worker qwen anna, by the gateway")
 
 
+def test_a_model_that_fails_is_told_with_the_engines_own_reason(spark):
+    spark.tell("qwen", fallback=None)
+    reason = "torch.AcceleratorError: out of memory"
+    spark.systemd.unit(UNITS["qwen"], start_ok=False, journal=[reason])
+    *_, end = request_switch(spark, "qwen")
+    assert (spark.hot, end["code"]) == (["mistral"], 1)
+    words = f"exit status 3; {reason}; the switch to qwen FAILED; mistral is hot again"
+    assert end["said"].endswith(words)
+
+
 def test_while_somebody_switches_their_name_comes_back(spark):
     with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
         (end,) = request_switch(spark, "qwen")

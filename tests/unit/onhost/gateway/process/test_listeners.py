@@ -84,6 +84,14 @@ def test_only_an_operator_may_switch(spark):
     assert ask(spark, "GET", "/v1/models")[0].status == 200
 
 
+def test_nothing_that_is_said_or_counted_holds_a_key(spark):
+    """What the gateway says is read at its end."""
+    for headers in (USE, OPERATE, {"x-api-key": f"{KEYS['use']}x"}):
+        ask(spark, "GET", "/v1/models", headers=headers)
+    metrics = ask(spark, "GET", "/metrics")[1].decode()
+    assert not any(key in metrics for key in KEYS.values())
+
+
 def test_pages_of_listed_origins_may_ask_with_a_key_and_others_read_nothing(spark):
     """A browser shows an answer to a page whose origin the answer names."""
     asks = {
