@@ -108,12 +108,12 @@ def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
 def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others() -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
     # A first deploy that was cut off has left some programs, and no record.
-    left = {"file": {"/usr/local/lib/lockstep/lock.json": 32 * "0"}, "account": {"root": "uid 0"}}
+    facts = {"file": {"/usr/local/lib/lockstep/lock.json": 32 * "0"}, "account": {"root": "uid 0"}}
     other_facts = {
         "other image": {"an/image@sha256:55": "sha256:12"},
         "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
     }
-    facts = {"kernel": GOOD["facts"]["kernel"], **left}
+    facts["kernel"] = GOOD["facts"]["kernel"]
     report = diff_report((ONE, {**GOOD, "facts": facts}), (TWO, with_facts(GOOD_TOO, other_facts)))
     difference = only(report)
     remedy = (difference.host, difference.severity, difference.how)
