@@ -84,6 +84,11 @@ def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named() -> None:
     assert difference_keys(report) == [("", "volume", "mine")]
 
 
+def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
+    newer, older = {"apt package": {"jq": "1.7"}}, {"apt package": {"jq": "1.6"}}
+    assert difference_keys(drift(newer, older)) == [("", "apt package", "jq")]
+
+
 def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
     odd, usual = ({"kernel": {"release": release}} for release in ("6.14.0-1015", "6.17.0-1008"))
     report = drift(odd, usual, usual)
@@ -103,12 +108,12 @@ def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
 def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others() -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
     # A first deploy that was cut off has left some programs, and no record.
-    left = {"file": {"/usr/local/lib/lockstep/lock.json": 32 * "0"}, "account": {"root": "uid 0"}}
+    facts = {"file": {"/usr/local/lib/lockstep/lock.json": 32 * "0"}, "account": {"root": "uid 0"}}
     other_facts = {
         "other image": {"an/image@sha256:55": "sha256:12"},
         "shared key": {"/etc/lockstep/secrets/a.key": 32 * "a"},
     }
-    facts = {"kernel": GOOD["facts"]["kernel"], **left}
+    facts["kernel"] = GOOD["facts"]["kernel"]
     report = diff_report((ONE, {**GOOD, "facts": facts}), (TWO, with_facts(GOOD_TOO, other_facts)))
     difference = only(report)
     remedy = (difference.host, difference.severity, difference.how)
@@ -255,7 +260,7 @@ def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed() -> None:
 def test_an_answer_that_is_none_is_told_as_such() -> None:
     for answer, why in (
         (HostAnswer(127, "", "python3: not found"), ": python3: not found"),
-        (HostAnswer(0, "[]"), ""),
+        (HostAnswer(0, '{"facts": {}}'), ""),
         (HostAnswer(1, '{"answers": {}, "facts": {}, "faults": {}}'), ""),
     ):
         host_snapshot = read_answer("spark1", answer, (0.0, 0.0))

@@ -108,9 +108,9 @@ def test_deploy_and_diff_see_that_a_certificate_is_damaged(tmp_path: Path) -> No
     def damaged_files() -> list[str]:
         """Files that a deploy makes anew; `diff` calls the same ones damaged."""
         facts = file_facts(files.read(question), [authority])
-        damaged = [path for path in question["paths"] if facts["secret"][path] == "damaged"]
-        assert (authority in facts["shared key"]) != (authority in damaged)
-        return damaged
+        found_paths = [path for path in question["paths"] if facts["secret"][path] == "damaged"]
+        assert (authority in facts["shared key"]) != (authority in found_paths)
+        return found_paths
 
     whole = Path(identity).read_text()
     assert damaged_files() == []

@@ -244,8 +244,8 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
 def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it() -> None:
     command, path = KINDS["unit path"].mending_command, "/run/systemd/system/a.service"
     assert command(DriftRow("a.service", "/etc/x", path)) == ("rm", path)
-    packaged = "/usr/lib/systemd/system/a.service"
-    assert command(DriftRow("a.service", "/etc/x", packaged))[:2] == ("systemctl", "cat")
+    packaged_path = "/usr/lib/systemd/system/a.service"
+    assert command(DriftRow("a.service", "/etc/x", packaged_path))[:2] == ("systemctl", "cat")
 
 
 def test_a_checkout_is_put_right_as_its_account(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from a_host_for_evidence import HOSTS, PLANS, answer, evidence
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lockstep.evidence import page
@@ -160,7 +160,7 @@ def planted_files(
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-@settings(max_examples=5)
+@settings(max_examples=5, phases=[Phase.generate])
 @given(data=st.data())
 def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataObject) -> None:
     pattern, phrase = PLANTED[kind]
@@ -170,7 +170,7 @@ def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("kind", NAMED)
-@settings(max_examples=5)
+@settings(max_examples=5, phases=[Phase.generate])
 @given(secret=st.from_regex(WORD, fullmatch=True), separator=st.sampled_from(BEFORE))
 def test_a_name_of_a_host_is_found_anywhere(kind: str, secret: str, separator: str) -> None:
     own: dict[str, Any] = {"hosts": ["spark-c0ffee"], "accounts": [], "domains": [], "serials": []}

@@ -85,8 +85,8 @@ def test_files_never_sends_a_private_text_nor_one_that_is_known(tmp_path):
         ask("files", {**QUESTION, "paths": [path], "key": 32 * digit})[path] for digit in "ab"
     )
     assert first_file["text"] is None and first_file["seal"] != second_file["seal"]
-    shown = {path: first_file["seal"]}
-    assert ask("files", {**QUESTION, "paths": [path], "shown": shown})[path] == first_file
+    known_seals = {path: first_file["seal"]}
+    assert ask("files", {**QUESTION, "paths": [path], "shown": known_seals})[path] == first_file
     text = json.dumps([first_file, second_file])
     assert "hunter2" not in text
     # Whoever reads a plain hash tries words until one fits.

@@ -27,7 +27,7 @@ def work(tmp_path, monkeypatch):
 
 
 def runs(paths) -> int:
-    """How often the command of `work` has run."""
+    """Count the runs of the command of `work`."""
     record = paths.root / "ran"
     return len(record.read_text().splitlines()) if record.exists() else 0
 
