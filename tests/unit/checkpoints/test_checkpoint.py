@@ -127,8 +127,8 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
             inspect(folder(tmp_path, {"config.json": b"{}", name: text}))
 
 
-def shown(*words: str, code: int = 0) -> str:
-    """What `lockstep model inspect` prints."""
+def inspection(*words: str, code: int = 0) -> str:
+    """The output of `lockstep model inspect`."""
     result = CliRunner().invoke(main, ["model", "inspect", *words])
     assert result.exit_code == code, result.output
     return " ".join(result.output.split())
@@ -136,11 +136,11 @@ def shown(*words: str, code: int = 0) -> str:
 
 def test_the_command_tells_of_absent_weights_and_of_a_vision_boilerplate(tmp_path: Path) -> None:
     config = json.dumps({"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8})
-    output = shown(folder(tmp_path, {"params.json": config.encode()}), code=1)
+    output = inspection(folder(tmp_path, {"params.json": config.encode()}), code=1)
     assert "weights none that an engine loads" in output
-    output = shown(folder(tmp_path, files(BLIND)))
+    output = inspection(folder(tmp_path, files(BLIND)))
     assert "vision no (0 of 3 tensors); the configuration's vision part is boilerplate" in output
-    shown("org/x", "--endpoint", "http://127.0.0.1:9", code=2)
+    inspection("org/x", "--endpoint", "http://127.0.0.1:9", code=2)
 
 
 def test_the_command_shows_what_the_layers_keep(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_command_shows_what_the_layers_keep(tmp_path: Path) -> None:
         ("config.json", {"model_type": "bert", "type_vocab_size": 2, "vocab_size": 9}, "none"),
         ("config.json", {"text_config": {**TEXT, "swa_share": 2}}, "unknown: swa_share may change"),
     ):
-        assert text in shown(folder(tmp_path, {name: json.dumps(config).encode()}), code=1)
+        assert text in inspection(folder(tmp_path, {name: json.dumps(config).encode()}), code=1)
 
 
 def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: 
     checkpoint = inspect(path)
     assert (checkpoint.weight_bytes, checkpoint.quantisations) == (0, {"Q4_K_M": 5, "Q8_0": 9})
     assert checkpoint.sees is True
-    output = shown(path)
+    output = inspection(path)
     assert "of one quantisation: :Q4_K_M 0.0 GB, :Q8_0 0.0 GB" in output and "mmproj" in output
     with serving(hub_of({name: b"x" * size for name, size in sizes.items()})) as server:
         checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)

@@ -46,6 +46,17 @@ DENSE = "2_Dense/model.safetensors"
     ],
 )
 def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, loaded_files, copies) -> None:
+    files = BESIDE | loaded_files | copies
+    form = " or ".join(engine.weight_patterns(argv.split(), "org/name"))
+    listed_files = {*LISTED, *SHARDS}
+    wanted_files = needed_files(
+        files, [form], lambda name: listed_files if name.startswith("model") else None
+    )
+    assert wanted_files == {*BESIDE, *loaded_files}
+    assert sum(sizes_left_out(files, wanted_files).values()) == sum(copies.values())
+
+
+def test_two_engines_have_both_formats_and_what_is_left_out_is_said_by_folder() -> None:
     files = SHARDS | NATIVE | {"pytorch_model.bin": 1}
     forms = [" or ".join(engine.weight_patterns((), "org/name")) for engine in (VLLM, SGLANG)]
     assert needed_files(files, forms, lambda _: None) == {*SHARDS, *NATIVE}

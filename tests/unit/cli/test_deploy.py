@@ -133,6 +133,16 @@ def test_a_run_that_did_not_begin_shows_why(run, messages, code, text) -> None:
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"), [((), "answered false"), (("--yes",), "answered true")]
+)
+def test_what_it_interrupts_is_said_first_and_needs_a_yes(folder, run, words, answer) -> None:
+    result = run([events.RunStart(["spark1"]), QWEN, events.Ready()], *words)
+    interruption = "  spark1: qwen is hot: it restarts; 3 requests under way"
+    assert lines(result)[:2] == ["This deploy interrupts:", interruption]
+    assert answer in next((folder / "state").rglob("*.log")).read_text(encoding="utf-8")
+
+
 def test_a_dry_run_says_what_would_change_and_restart_and_who_is_held_back(
     folder: Path, run: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

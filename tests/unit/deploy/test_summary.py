@@ -98,6 +98,17 @@ def test_failed_hosts_come_last_with_the_operation_and_its_own_words() -> None:
     assert "Done on" not in render([good(failed_at="Verify | x")])
 
 
+def test_after_a_failure_it_says_which_host_has_which_generation_and_what_ends_that() -> None:
+    failed_host = HostOutcome("spark2", "Services", "it does not start", generation="old")
+    hosts = [good("spark1", generation="new"), failed_host]
+    assert render(hosts, again="pyinfra site.py deploy.py").endswith(
+        "The hosts differ now. The new generation is on: spark1. It is not, or not whole,\n"
+        "  on: spark2.\n"
+        "To make them equal, go on where this run ended:\n"
+        "  pyinfra site.py deploy.py"
+    )
+
+
 def test_hosts_that_returned_or_rolled_back_are_named_and_have_no_table() -> None:
     hosts = [
         good("spark1", failed_at="all", has_returned=True, generation="old"),

@@ -201,8 +201,8 @@ def test_what_is_advised_leaves_the_minimum_of_the_inventory(machine, minimums) 
         shares = re.findall(r"gpu_memory_utilization ([\d.]+)", advice_text)
         # One truth: less than on a host that keeps the usual minimum.
         assert not set(shares) & set(re.findall(r"gpu_memory_utilization ([\d.]+)", usual))
-        here = r"Here.*? ([\d.]+?)(?: and a context of (\d+) tokens)?\.(?: |$)"
-        if not (match := re.search(here, advice_text)):
+        pattern = r"Here.*? ([\d.]+?)(?: and a context of (\d+) tokens)?\.(?: |$)"
+        if not (match := re.search(pattern, advice_text)):
             continue
         advice_count += 1
         context = int(match[2] or settings.context)

@@ -43,7 +43,7 @@ CONNECTOR = '--kv-transfer-config \'{"kv_connector":"LMCacheConnectorV1"}\''
 
 
 @pytest.mark.parametrize(
-    ("engine", "words", "env", "refused"),
+    ("engine", "words", "env", "name"),
     [
         ("vllm", "--kv-offloading-size 40", "", "--kv-offloading-size"),
         ("vllm", "--cpu-offload-gb 20", "", "--cpu-offload-gb"),
@@ -66,10 +66,10 @@ CONNECTOR = '--kv-transfer-config \'{"kv_connector":"LMCacheConnectorV1"}\''
         ("llamacpp", "--no-mmap --cpu-moe --cache-ram 4096", "", ""),
     ],
 )
-def test_a_second_copy_in_host_memory_is_refused(engine, words, env, refused) -> None:
+def test_a_second_copy_in_host_memory_is_refused(engine, words, env, name) -> None:
     findings = refusals(recipe(engine, words, env=env))
-    assert [item.severity for item in findings] == (["error"] if refused else [])
-    assert all(refused in item.message for item in findings)
+    assert [item.severity for item in findings] == (["error"] if name else [])
+    assert all(name in item.message for item in findings)
 
 
 @pytest.mark.parametrize(("size", "wrong"), [("16gb", False), ("64g", True), (2**36, True)])

@@ -38,8 +38,8 @@ def test_each_host_backs_up_to_the_next_and_the_last_to_the_first() -> None:
 
 
 def test_restic_is_told_the_way_by_its_name_and_ssh_reads_it_as_it_is_meant(tmp_path: Path) -> None:
-    both = {"enabled": True, "to": ("/mnt/nas", "peer")}
-    first, second = hosts_with("backup", both, {"port": 7000})
+    two_places = {"enabled": True, "to": ("/mnt/nas", "peer")}
+    first, second = hosts_with("backup", two_places, {"port": 7000})
     to = json.loads(file_text(first, "backup.json"))["to"]
     assert to == ["/mnt/nas/spark-1", "sftp:spark-2.lockstep:/spark-1"]
     file = tmp_path / "way"

@@ -309,8 +309,8 @@ def test_a_name_that_is_taken_is_refused_and_the_file_stays(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     run("new", "org/a")
     earlier_content = Path("recipes/a.yaml").read_bytes()
-    for words, taken in (((), "recipes/a"), (("--name", "glm-5.1-fp8"), "recipes/glm-5.1-fp8")):
-        assert f"{taken}.yaml: a recipe of the name" in run("new", "org/a", *words, code=2)
+    for words, path in (((), "recipes/a"), (("--name", "glm-5.1-fp8"), "recipes/glm-5.1-fp8")):
+        assert f"{path}.yaml: a recipe of the name" in run("new", "org/a", *words, code=2)
     assert Path("recipes/a.yaml").read_bytes() == earlier_content
     assert "this is no name of a recipe" in run("new", "org/a", "--name", "../a", code=2)
     assert [path.name for path in Path("recipes").iterdir()] == ["a.yaml"]
