@@ -36,6 +36,7 @@ def linked_host(deployed_stack):
         "rm -f /etc/systemd/system/*.wants/netplan-*; systemctl daemon-reload;"
         "systemctl reset-failed"
     )
+    deployed_stack.good_deploy("-y", "--limit", "spark1")
 
 
 def names(host: Host, command: str) -> set[str]:
