@@ -47,8 +47,8 @@ def program(word: str, *arguments: str, python=(sys.executable, "-S")) -> list[s
 
 def run_program(word: str, *arguments: str, environment=None) -> subprocess.CompletedProcess[str]:
     """Run a program of this repository as on a host."""
-    argv = program(word, *arguments)
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, cwd="/")
+    how = {"env": environment, "cwd": "/", "input": "", "capture_output": True, "text": True}
+    return subprocess.run(program(word, *arguments), **how)
 
 
 def timeless(line: str) -> str:
