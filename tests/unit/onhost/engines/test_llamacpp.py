@@ -13,6 +13,8 @@ from lockstep.core.errors import RecipeError
 from lockstep.core.figures import Figure
 from lockstep.deploy.checked import rehearse
 from lockstep.fit import catalogue
+from lockstep.fit.cluster_findings import cluster_findings
+from lockstep.fit.command_checks import CommandCase
 from lockstep.fit.fit import fit
 from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
@@ -103,6 +105,12 @@ def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
     prompts, minimum = 8, 8
     assert verdict.needs_gib == pytest.approx(20 + beside + prompts + minimum)
     assert verdict.need is not None and not verdict.need.of_total
+
+
+def test_it_serves_on_one_host_alone() -> None:
+    findings = cluster_findings(CommandCase(RECIPE, KNOWLEDGE, {}, hosts=2))
+    assert "llama.cpp serves a model on one host alone" in [item.message for item in findings]
+    assert LLAMA.rank_recipe_keys(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
 
 
 def weights(*names: str, words: tuple[str, ...] = ()) -> dict[str, str]:

@@ -2,14 +2,21 @@
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from onhost_fakes import run_program
 
 from lockstep.host.specs import engine_check_hash
-from lockstep.onhost.environment.engine_check import flashinfer_versions_fault, torch_build_fault
+from lockstep.onhost.core import unified_memory
+from lockstep.onhost.environment.engine_check import (
+    flashinfer_versions_fault,
+    kernel_obstacle,
+    torch_build_fault,
+)
 
 # Each starts Python, as a host does.
 pytestmark = pytest.mark.slow
@@ -281,6 +288,14 @@ def test_kernels_run_where_a_gpu_is_seen(venv, is_waived):
     expected_faults, waived_faults = ([], wrong) if is_waived else (wrong, [])
     assert (code, record["faults"]) == (len(expected_faults[:1]), expected_faults)
     assert (record["waived"], record["unasked"]) == (waived_faults, [])
+
+
+def test_no_kernel_runs_where_it_could_end_a_hot_model(monkeypatch):
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    memory = unified_memory.Memory(119.6, 5.9, 5.9)
+    monkeypatch.setattr(unified_memory, "memory", lambda: memory)
+    assert kernel_obstacle() == "5.9 GiB of memory are available, not 6"
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,11 @@ def test_only_content_known_by_its_hash_is_given(first_spark, path):
     assert first_spark.ask("GET", path)[0] == 404
 
 
+def test_a_range_behind_the_end_is_refused(first_spark):
+    first_spark.has(BODY)
+    assert first_spark.ask("GET", f"/content/{NAME}", Range=f"bytes={len(BODY)}-")[0] == 416
+
+
 def test_a_server_ends_with_the_last_deploy_that_needed_it(first_spark):
     first_spark.offer("u" * 43)
     assert first_spark.ask("POST", "/end")[0] == 200
