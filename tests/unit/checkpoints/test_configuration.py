@@ -181,3 +181,14 @@ def test_a_size_or_a_layer_that_was_not_read_gives_no_step() -> None:
     ):
         assert step_of({}, PLAIN) == ForwardStep(3 * 128 + 3 * 64, 3 * 128 + 2 * 64)
         assert step_of({}, {**PLAIN, **sizes}) is None
+
+
+def test_tables_of_positions_are_loaded_and_in_no_file() -> None:
+    usual = {**PLAIN, "num_hidden_layers": 1, "max_position_embeddings": 100}
+    usual |= {"num_attention_heads": 8, "num_key_value_heads": 8}
+    for rope, elements in (
+        ({}, 800),
+        ({"rope_scaling": {"mrope_section": [1, 1, 2]}}, 3200),
+        ({"rope_local_base_freq": 1e4}, 1600),
+    ):
+        assert step_of({}, {**usual, **rope}).loaded_elements == elements
