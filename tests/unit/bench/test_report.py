@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import faults_of_report
 from click.testing import CliRunner
 
 from lockstep.bench.record import figures, with_figures
@@ -110,8 +109,3 @@ def test_without_a_result_or_a_figure_in_it_the_remedy_is_named(tmp_path, monkey
         invocation = CliRunner().invoke(main, ["bench", *words])
         assert invocation.exit_code == 2
         assert message in " ".join(invocation.output.split())
-
-
-@pytest.mark.slow
-def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
-    assert faults_of_report(page([FIRST, SECOND]), tmp_path) == []

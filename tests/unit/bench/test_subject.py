@@ -34,9 +34,7 @@ def test_one_spark_reads_273_gb_in_a_second_and_each_drafted_token_may_be_taken(
     assert read is not None
     assert most() == pytest.approx(273 / float(read.value))
     assert most(draft_tokens=3) == pytest.approx(4 * most())
-
-
-def test_hosts_that_split_each_layer_read_at_the_same_time() -> None:
+    # Hosts that split each layer read at the same time.
     assert most(tensor_parallel=2) == pytest.approx(2 * most())
     assert most(pipeline_parallel=2, data_parallel=2) == pytest.approx(most())
 

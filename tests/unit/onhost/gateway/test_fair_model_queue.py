@@ -113,6 +113,7 @@ def words(waiter: QueuedRequest) -> str:
 
 #: Two requests wait behind one that began before, while the least time of qwen passes.
 BEHIND = "hot:qwen qwen mistral qwen looks:100 qwen"
+SWITCHED = f"{BEHIND} leaves:0 leaves:2 looks ends looks"
 SHARED = "mistral tiny mistral looks ends looks:100"
 TAKEN = "mistral looks moving:1 ends:75 looks:1"
 LOST = "mistral looks moving:1 ends:141:qwen looks:50"
@@ -130,12 +131,8 @@ LOST = "mistral looks moving:1 ends:141:qwen looks:50"
         ("hot: mistral looks", "waits", "mistral"),
         # Who waits is not starved by requests for what is hot, which have their turn again.
         (BEHIND, "served waits served waits", ""),
-        (f"{BEHIND} leaves:0 leaves:2 looks ends looks", "left served left waits", "mistral"),
-        (
-            f"{BEHIND} leaves:0 leaves:2 looks ends looks leaves:1 looks:100 ends looks",
-            "left left left served",
-            "mistral qwen",
-        ),
+        (SWITCHED, "left served left waits", "mistral"),
+        (f"{SWITCHED} leaves:1 looks:100 ends looks", "left left left served", "mistral qwen"),
         # Who came behind another model shares the switch all the same.
         (SHARED, "served waits served", "mistral"),
         (f"{SHARED} leaves:0 leaves:2 looks", "left waits left", "mistral tiny"),

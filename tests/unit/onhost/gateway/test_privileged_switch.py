@@ -31,13 +31,13 @@ def request_switch(spark: SwitchingSpark, model: str) -> list[dict]:
 
 
 def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
-    answered = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
-    journal = ["lockstep load: loading the engine's program", f"lockstep answer: {answered}"]
+    answer = "answered with 16 tokens in 0.3 s (57.0 tok/s)"
+    journal = ["lockstep load: loading the engine's program", f"lockstep answer: {answer}"]
     spark.systemd.unit(UNITS["qwen"], journal=journal, on_start=["sleep", "0.3"])
     *messages, end = request_switch(spark, "qwen")
     assert spark.hot == ["qwen"]
     assert end["code"] == 0
-    assert timeless(end["said"]) == f"qwen is hot, started in 0 s, {answered}"
+    assert timeless(end["said"]) == f"qwen is hot, started in 0 s, {answer}"
     phases = list(dict.fromkeys(message["phase"] for message in messages))
     assert phases == ["stop", "gate", "load", "test_question", "done"]
     assert messages[0] == {"phase": "stop", "line": "stopping mistral", "kind": "stop"}

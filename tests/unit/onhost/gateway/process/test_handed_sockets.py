@@ -43,8 +43,8 @@ def test_what_systemd_starts_opens_no_port_itself(tmp_path):
     with prepare_spark(tmp_path) as spark:
         local, second, *_ = spark.gateway.listeners
         with (
-            open_listener(local) as handed,
-            start(spark, str(tmp_path / "none"), {}, handed_sockets=[handed]) as process,
+            open_listener(local) as systemd_socket,
+            start(spark, str(tmp_path / "none"), {}, handed_sockets=[systemd_socket]) as process,
         ):
             output = process.communicate(timeout=LIMIT_S)[0]
         assert process.returncode == 1

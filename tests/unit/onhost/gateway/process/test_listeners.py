@@ -85,7 +85,7 @@ def test_only_an_operator_may_switch(spark):
 
 
 def test_nothing_that_is_said_or_counted_holds_a_key(spark):
-    """What the gateway says is read at its end."""
+    """The gateway's output is read at its end."""
     for headers in (USE, OPERATE, {"x-api-key": f"{KEYS['use']}x"}):
         ask(spark, "GET", "/v1/models", headers=headers)
     metrics = ask(spark, "GET", "/metrics")[1].decode()

@@ -28,13 +28,11 @@ def test_a_client_is_kept_while_the_engine_thinks_and_no_comment_comes_into_an_e
     client.close()
 
 
+ERROR = [b"event: error", b"data: "]
+
+
 @pytest.mark.parametrize(
-    ("path", "lines"),
-    [
-        (CHAT, [b"data: "]),
-        ("/v1/messages", [b"event: error", b"data: "]),
-        ("/v1/responses", [b"event: error", b"data: "]),
-    ],
+    ("path", "lines"), [(CHAT, [b"data: "]), ("/v1/messages", ERROR), ("/v1/responses", ERROR)]
 )
 def test_an_error_after_the_first_comment_is_an_event(spark, path, lines):
     client, wire = begin(spark, path)

@@ -211,8 +211,8 @@ def test_one_that_is_gone_is_refused_with_its_name(pair):
     pair.two.process.wait()
     # By its last word the model is still hot there. Silent or not, what only spark2 has is no
     # unknown model.
-    gone = (502, "spark2, which has the model, does not answer")
-    refusals = (("qwen", 503, "qwen is cold"), ("theirs", *gone), ("theirs", *gone))
+    no_answer = (502, "spark2, which has the model, does not answer")
+    refusals = (("qwen", 503, "qwen is cold"), ("theirs", *no_answer), ("theirs", *no_answer))
     for model, status, words in refusals:
         answer, body = ask(pair.first, "POST", CHAT, {"model": model, "messages": []})
         assert answer.status == status and words in body.decode()

@@ -52,7 +52,7 @@ PICTURES = "Pictures of the tool's result:"
 
 
 @pytest.mark.parametrize(
-    ("messages", "merged"),
+    ("messages", "merged_messages"),
     [
         ([user("a"), user("b"), user("c")], [user("a\n\nb\n\nc")]),
         ([user([IMAGE]), user([IMAGE])], [user([IMAGE, IMAGE])]),
@@ -71,8 +71,8 @@ PICTURES = "Pictures of the tool's result:"
         (["a", "a", None, None, 7, 7], None),
     ],
 )
-def test_adjacent_messages_that_differ_in_their_content_alone_become_one(messages, merged):
-    assert merge(messages) == (merged or messages)
+def test_adjacent_messages_that_differ_in_their_content_alone_become_one(messages, merged_messages):
+    assert merge(messages) == (merged_messages or messages)
 
 
 @pytest.mark.parametrize(
