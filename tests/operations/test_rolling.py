@@ -58,6 +58,7 @@ def test_a_deploy_that_fails_behind_the_units_leaves_the_host_as_it_was_before(s
     site.deploy(fails={ONE: {f"write {SCRIPT}": "planted"}}, exits=1)
     assert ROLLOUT in site.changes(ONE), "its model ran with the new files"
     assert site.changes(ONE)[-1] == "return"
+    assert f"As before this run: {ONE}" in site.output
     assert site.document["hosts"][ONE] == earlier_host
     assert site.document["said"][ONE][-1].startswith("ended failed at Switch")
     site.deploy()
