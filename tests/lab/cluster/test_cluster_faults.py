@@ -50,6 +50,13 @@ def cold(together):
     assert together.spark1.switch("none").code == 0
 
 
+def test_what_is_split_over_hosts_is_measured_where_it_answers(together, hot, inventory):
+    answer = together.lockstep("bench", "spark2", "--quick", inventory=inventory)
+    assert answer.code == 2
+    assert "answers on another host of cluster pair" in " ".join(answer.text.split())
+    assert "Measure it on spark1" in " ".join(answer.text.split())
+
+
 def test_after_a_power_cut_the_first_member_waits_for_the_others(together, hot):
     first_host, two = together.hosts
     power = booting.Booting(together, two)

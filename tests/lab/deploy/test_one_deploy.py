@@ -1,8 +1,9 @@
-"""One deploy at a time on each host.
+"""One deploy at a time on each host, and the log of who did what.
 
 LOCKSTEP_TEST_KILLS is how many deploys are killed; by hand it was 50.
 """
 
+import json
 import os
 import random
 import signal
@@ -62,3 +63,16 @@ def test_a_killed_deploy_leaves_no_lock(deployed_stack):
         deploy.kill()
         until(lambda: free(deployed_stack.spark1), f"the lock after kill {kill}")
     deployed_stack.good_deploy(*ONE)
+
+
+def test_the_log_has_deploys_and_switches_of_all_hosts_in_the_order_of_time(deployed_stack):
+    for host in deployed_stack.hosts:
+        assert host.switch("none").code == 0
+    answer = deployed_stack.lockstep("log", "--json")
+    assert answer.code == 0, answer.text
+    lines = [(entry["host"], entry["line"]) for entry in json.loads(answer.out)["lines"]]
+    assert {host for host, line in lines if line.endswith(": deploy of lab: done")} == {
+        *("spark1", "spark2")
+    }
+    last = [(host, line.partition(": ")[2][:14]) for host, line in lines[-2:]]
+    assert last == [("spark1", "switch to none"), ("spark2", "switch to none")]

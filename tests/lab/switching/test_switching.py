@@ -169,7 +169,7 @@ def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host):
 
 
 def test_nonsense_that_the_timer_finds_is_told_and_nothing_is_restarted(stack, lab_host):
-    """That it fails a switch: tests/unit/onhost/engine/test_readiness.py."""
+    """Nonsense that fails a switch: tests/unit/onhost/engine/test_readiness.py."""
     assert lab_host.switch("qwen").code == 0
     pid = lab_host.show("vllm-qwen36", "MainPID")
     knob = "http://127.0.0.1:30001/standin/knob"

@@ -234,17 +234,6 @@ def ask_webui(url: str, path: str, body: object = None, token: str = "") -> Any:
         return json.load(answer)
 
 
-def is_refused(site: Site, version: str) -> bool:
-    """Tell whether a version refuses to begin with the present data."""
-    with start_webui(site.programs[version], site.settings, site.spark.place) as (url, process):
-        while process.poll() is None:
-            with contextlib.suppress(OSError):
-                if ask(f"{url}/health").status == 200:
-                    return False
-            time.sleep(0.5)
-    return True
-
-
 def prove_updates() -> None:
     """A chat, an update, a return, and updates that are killed."""
     port = free_port()
@@ -266,9 +255,6 @@ def prove_updates() -> None:
         assert site.serves(VERSION, say="after it") == {*KEPT, "after it"}
         took = time.monotonic() - began
         print(f"updated from {BEFORE} to {VERSION} in {took:.0f} s: the chat is there")
-        print(
-            f"{BEFORE} on the data of {VERSION}: {'ends' if is_refused(site, BEFORE) else 'starts'}"
-        )
         update.select_copy_for_image(
             spark.paths, BEFORE, data_copies.complete_copies(spark.paths)[0].number
         )
