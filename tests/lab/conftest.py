@@ -8,15 +8,13 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import left_behind
 import pytest
-from stack import DeployResult, Host, Stack
+from stack import BIN, DeployResult, Host, Stack
 
 #: Leaves its lab as no other file wants it: without copies it comes last.
 _REMOVE = "deploy/test_remove"
@@ -26,7 +24,6 @@ _REMOVE = "deploy/test_remove"
 #: the others have ended.
 _FIRST = (
     *("deploy/test_deploy", "engines/test_engine_parsers", "engines/test_weight_loaders"),
-    "deploy/test_same_hosts",
     *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
     *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm", _REMOVE),
     *("engines/test_llamacpp", "switching/test_power", "drift/test_drift"),
@@ -62,10 +59,22 @@ def pytest_unconfigure() -> None:
 _taken_down: dict[str, subprocess.Popen[bytes]] = {}
 
 
+#: Waits for the end of the run, which holds its standard input.
+_TAKE_DOWN = """
+cat
+for try in $(seq 200); do
+    # Refused while there are copies of it, which processes like this one take down now.
+    words=$("$0" lab down --name "$1" --delete 2>&1) && exit
+    sleep 0.5
+done
+echo "$words" >&2
+exit 1
+"""
+
+
 def _take_down(name: str) -> subprocess.Popen[bytes]:
     # Outlives this process, so that a killed run leaves no lab behind either.
-    program = Path(__file__).with_name("take_down.py")
-    argv = [sys.executable, str(program), name]
+    argv = ["sh", "-c", _TAKE_DOWN, str(BIN / "lockstep"), name]
     return subprocess.Popen(
         argv, stdin=subprocess.PIPE, env=left_behind.outside(), start_new_session=True
     )

@@ -345,9 +345,6 @@ ROWS = (
     Row("F1", "/tmp is full: a switch works or says why", full, ("/tmp",)),
     Row("F2", "/dev/shm is full: the same", full, ("/dev/shm",)),
     Row("K0", "the switch's client gets SIGKILL: it ends, the next one works", clients, (9,)),
-    Row("K1", "the same with SIGHUP", clients, (1,)),
-    Row("K2", "the same with SIGQUIT", clients, (3,)),
-    Row("K3", "the same with SIGSTOP", clients, (19,)),
     Row("K4", "nobody reads what the switch says: it ends", pipe),
     Row("Z", "after all of them a deploy heals and diff finds nothing", heal_by_deploy),
 )

@@ -70,10 +70,8 @@ def test_a_stranger_with_a_key_is_answered_by_http_2_and_others_are_not(tls_stac
     status, body = https_answer(tls_stack, "/v1/models", f"-H @{HEADER}")
     assert status == "2 200"
     assert {"qwen", "mistral"} <= {model["id"] for model in json.loads(body)["data"]}
-    assert https_answer(tls_stack, "/v1/models")[0] == "2 401"
-    assert (
-        https_answer(tls_stack, "/v1/models", "-H 'Authorization: Bearer lk-guessed'")[0] == "2 401"
-    )
+    for header in ("X-None: 1", "Authorization: Bearer lk-guessed"):
+        assert https_answer(tls_stack, "/v1/models", f"-H '{header}'")[0] == "2 401"
     # What clients install before they have anything.
     status, body = https_answer(tls_stack, "/root.crt")
     assert status == "2 200"
@@ -82,8 +80,6 @@ def test_a_stranger_with_a_key_is_answered_by_http_2_and_others_are_not(tls_stac
 
 def test_without_tls_nothing_of_the_gateway_is_reached(tls_stack):
     host_address = tls_stack.spark1.address
-    plain = tls_stack.two.run(f"curl -s --max-time 10 http://{host_address}:{PORT}/v1/models")
-    assert "HTTPS server" in plain.out and "qwen" not in plain.out
     local = tls_stack.spark1.root(f"ss -Hltn 'sport = :{LOCAL}'").split()[3::5]
     # Peers come by the address of the link, which is the lab's only one, each with a certificate.
     assert sorted(local) == sorted([f"127.0.0.1:{LOCAL}", f"{host_address}:{LOCAL}"])

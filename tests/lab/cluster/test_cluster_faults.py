@@ -50,15 +50,6 @@ def cold(together):
     assert together.spark1.switch("none").code == 0
 
 
-def test_each_rank_is_started_with_its_own_words(together, hot):
-    for rank, host in enumerate(together.hosts):
-        # The engine, and what it was forked from.
-        pid = cluster_faults.held_memory(host)[0]
-        words = host.root(f"tr '\\0' '\\n' < /proc/{pid}/cmdline").splitlines()
-        assert words[words.index("--node-rank") + 1] == str(rank)
-        assert words[words.index("--nnodes") + 1] == "2"
-
-
 def test_what_is_split_over_hosts_is_measured_where_it_answers(together, hot, inventory):
     answer = together.lockstep("bench", "spark2", "--quick", inventory=inventory)
     assert answer.code == 2

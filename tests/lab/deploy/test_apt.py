@@ -16,14 +16,6 @@ for file in held:
 open("/run/held", "w").close()
 signal.pause()
 """
-# As factory images have them: a part of a program that is not there yet, and a package that
-# downloads a snap when it is configured.
-PACKAGES = {
-    "browser-locale-de": ("browser", ""),
-    "desktop-snaps": ("", "touch /run/snapped; sleep 99"),
-}
-
-
 STATUS = "dpkg-query -W -f '${db:Status-Status}'"
 DEAD = "http://10.77.0.1:3141/baseos/8"
 SOURCE = "/etc/apt/sources.list.d/dgx.list"
@@ -74,39 +66,3 @@ def test_a_deploy_waits_for_apts_locks_and_finishes_what_a_cut_off_run_left(
     assert f"It stands in {SOURCE}: correct the source" in closing
     record = json.loads(busy_host.root("cat /var/lib/lockstep-deploy/packages.json"))
     assert record["coming"] == []
-
-
-@pytest.fixture
-def wedged_host(deployed_stack):
-    """A host that lacks jq, and has two unpacked, unconfigured packages of others."""
-    host = deployed_stack.spark1
-    host.root("apt-get -qq -y remove jq; rm -f /run/snapped")
-    for name, (needs, then) in PACKAGES.items():
-        control = f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n"
-        control += f"Depends: {needs}\n" if needs else ""
-        folder = f"/var/tmp/{name}"
-        host.root(
-            f"mkdir -p {folder}/DEBIAN; cd {folder}; echo {shlex.quote(control.strip())}"
-            f" > DEBIAN/control; printf '#!/bin/sh\\n{then}\\n' > DEBIAN/postinst;"
-            f" chmod 755 DEBIAN/postinst; dpkg-deb --build {folder} {folder}.deb;"
-            f" dpkg --unpack {folder}.deb"
-        )
-    yield host
-    host.root(f"dpkg --purge {' '.join(PACKAGES)}; rm -rf /var/tmp/browser* /var/tmp/desktop*")
-    host.root("apt-get -qq -y install --no-install-recommends jq")
-
-
-def test_packages_of_others_that_are_half_installed_are_named_and_left(deployed_stack, wedged_host):
-    """The upgrade of the vendor's is done by then, and nobody is warned of it."""
-    result = deployed_stack.deploy("-y", "--limit", wedged_host.name)
-    output = " ".join(result.output.split())
-    assert result.code == 1, output[-3000:]
-    assert f"{wedged_host.name} error apt-broken: packages are missing" in output
-    assert "browser-locale-de (unpacked; Depends: browser" in output
-    assert "desktop-snaps (unpacked)" in output and "apt-get install --fix-broken" in output
-    assert "Beginning operation run" not in result.output
-    assert "upgrade-pending" not in result.output
-    assert (
-        wedged_host.root(f"{STATUS} desktop-snaps; ls /run | grep -c snapped || true")
-        == "unpacked0\n"
-    )

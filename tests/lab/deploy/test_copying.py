@@ -1,6 +1,6 @@
 """Hosts that copy from each other, when one of them dies or gives wrong bytes.
 
-That what no host has is downloaded once: test_same_hosts.
+That what no host has is downloaded once: test_deploy.
 """
 
 import re

@@ -3,8 +3,6 @@
 A boot link that somebody made: drift/test_drift.
 """
 
-import json
-
 import booting
 import pytest
 from faults import KNOBS
@@ -62,25 +60,6 @@ def asked_for(stack, first):
     for unit in (models_by_boot.UNIT, "lockstep-gpu-cap.service"):
         assert host.show(unit, "LoadState") == "not-found"
     assert cap(host) == ""
-
-
-def test_a_cap_of_the_gpus_clock_that_somebody_lifts_is_named_and_set_again(
-    deployed_stack, lab_host, asked_for
-):
-    look = "systemctl start lockstep-wedge.service"
-    lab_host.root("systemctl stop lockstep-wedge.timer")
-    deployed_stack.lab("gpu", "spark1", "--watts", "38", "--clock", "2418", "--utilization", "96")
-    try:
-        lab_host.root(f"{look}; nvidia-smi -rgc")
-        drift = json.loads(deployed_stack.diff("--json", *ONE[1:], inventory=asked_for).out)
-        items = [row["item"] for row in drift["differences"] if row["kind"] == "gpu"]
-        assert items == ["gpu-cap"]
-        lab_host.root(look)
-        assert (cap(lab_host), lab_host.status()["problems"]) == ("2100", [])
-        lab_host.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
-    finally:
-        deployed_stack.lab("gpu", "spark1")
-        lab_host.root(f"{look} lockstep-wedge.timer")
 
 
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(

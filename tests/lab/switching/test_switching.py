@@ -19,21 +19,6 @@ def nothing_hot_afterwards(stack):
     stack.spark1.switch("none")
 
 
-def test_qwen_takes_over_with_the_recipes_words(lab_host):
-    answer = lab_host.switch("qwen")
-    assert answer.code == 0 and "qwen is hot, started in" in " ".join(answer.text.split())
-    assert lab_host.active() == {"vllm-qwen36.service"}
-    record = lab_host.get("http://127.0.0.1:30001/standin/argv")
-    argv = record["argv"]
-    assert "--language-model-only" in argv
-    assert (value(argv, "--port"), value(argv, "--moe-backend")) == ("30001", "marlin")
-    assert json.loads(value(argv, "--default-chat-template-kwargs")) == {"enable_thinking": False}
-    speculative = json.loads(value(argv, "--speculative-config"))
-    assert (speculative["method"], speculative["num_speculative_tokens"]) == ("dflash", 3)
-    assert record["environment"]["HF_HUB_OFFLINE"] == "1"
-    assert lab_host.complete(30001, asked_name(lab_host, 30001))["choices"][0]["message"]["content"]
-
-
 def test_another_unit_that_systemctl_starts_stops_the_hot_one(lab_host):
     assert lab_host.switch("qwen").code == 0
     unit = "sglang-mistral4.service"
@@ -183,6 +168,21 @@ def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host):
         lab_host.root("systemctl stop eve")
 
 
+def test_nonsense_that_the_timer_finds_is_told_and_nothing_is_restarted(stack, lab_host):
+    """Nonsense that fails a switch: tests/unit/onhost/engine/test_readiness.py."""
+    assert lab_host.switch("qwen").code == 0
+    pid = lab_host.show("vllm-qwen36", "MainPID")
+    knob = "http://127.0.0.1:30001/standin/knob"
+    lab_host.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {knob}""")
+    # As if the last look had been yesterday.
+    lab_host.root("rm -f /run/lockstep/findings/sense-*; systemctl start lockstep-sense.service")
+    lab_host.logs("qwen talks nonsense", "-u lockstep-sense")
+    assert "talks nonsense: echo" in lab_host.status()["models"]["qwen"]["sense"]
+    assert "talks nonsense: echo" in stack.diff("--json", "--limit", "spark1").out
+    assert lab_host.show("vllm-qwen36", "MainPID") == pid
+    assert lab_host.switch("none").code == 0
+
+
 def test_a_wedged_engine_is_restarted(lab_host):
     """The work of lockstep-wedge.timer, which comes every minute, is done at once.
 
@@ -203,11 +203,6 @@ def test_a_wedged_engine_is_restarted(lab_host):
         assert lab_host.switch("wait").code == 0
     finally:
         lab_host.root("systemctl start lockstep-wedge.timer")
-
-
-def value(argv: list[str], flag: str) -> str:
-    """The word after a flag."""
-    return argv[argv.index(flag) + 1]
 
 
 def asked_name(host: Host, port: int) -> str:

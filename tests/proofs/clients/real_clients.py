@@ -1,4 +1,4 @@
-"""The real Codex, Claude Code, opencode, Continue, aider and Java's client at the gateway.
+"""The real Codex, Claude Code, opencode, Continue and aider at the gateway.
 
 `make clients` runs it:
 
@@ -6,16 +6,13 @@
 
 Each program is configured with the output of `lockstep client NAME`. It asks both stand-ins, which
 refuse what the chat templates of their models refuse. One question makes the program read a file
-with its tool, so that a second request carries the tool's result. Java's HttpClient offers HTTP/2
-with each request: one with a length, one in chunks, one that is streamed. FOLDER keeps the
-installed programs. Needs node and npm; without a JDK (`apt install default-jdk-headless`) Java is
-left out, with a line that says so. Exit code 0 if each has answered with the engine's words.
+with its tool, so that a second request carries the tool's result. FOLDER keeps the
+installed programs. Needs node and npm. Exit code 0 if each has answered with the engine's words.
 """
 
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +25,7 @@ from pathlib import Path
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 sys.path[:0] = [str(HELPERS), *map(str, HELPERS.iterdir())]
 
-from gateway_process import CHAT, KEYS, OPERATE, Spark, ask, hot  # noqa: E402
+from gateway_process import KEYS, OPERATE, Spark, ask, hot  # noqa: E402
 from templated_engines import KINDS, templated_spark  # noqa: E402
 
 from lockstep.clients.offer import GatewayOffer, OfferedModel  # noqa: E402
@@ -71,47 +68,6 @@ REAL = {
     "continue": Real("@continuedev/cli@1.5.47", ("cn", "--auto", "-p"), "Read with filepath"),
     "aider": Real("aider-chat==0.86.2", ("aider", *_AIDER), npm=False, last=("a.txt",)),
 }
-
-#: As the programs of Java use it: the default version is HTTP/2, which the client offers (h2c).
-_JAVA = """
-import java.net.URI;
-import java.net.http.*;
-import java.net.http.HttpRequest.*;
-import java.util.List;
-import java.util.stream.Collectors;
-public class Ask {
-  static final HttpClient CLIENT = HttpClient.newHttpClient();
-  static void ask(String url, String key, BodyPublisher body) throws Exception {
-    var request = HttpRequest.newBuilder(URI.create(url)).header("Authorization", "Bearer " + key)
-        .header("Content-Type", "application/json").POST(body).build();
-    var answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofLines());
-    var lines = answer.body().collect(Collectors.toList());
-    System.out.println(answer.version() + " " + answer.statusCode() + " " + lines);
-  }
-  public static void main(String[] given) throws Exception {
-    ask(given[0], given[1], BodyPublishers.ofString(given[2]));
-    ask(given[0], given[1], BodyPublishers.ofByteArrays(List.of(given[2].getBytes())));
-    ask(given[0], given[1], BodyPublishers.ofByteArrays(List.of(given[3].getBytes())));
-  }
-}
-"""
-
-
-def java(spark: Spark, model: str) -> bool:
-    """Ask three times with Java's HttpClient; returns the outcome."""
-    listener = spark.listener("open")
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "Ask.java")
-        program.write_text(_JAVA, encoding="utf-8")
-        url = f"http://{listener.address}:{listener.port}{CHAT}"
-        request = {"model": "auto", "messages": [{"role": "user", "content": "a"}]}
-        bodies = (json.dumps(request), json.dumps({**request, "stream": True}))
-        words = ["java", str(program), url, KEYS["use"], *bodies]
-        result = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
-    lines = result.stdout.splitlines()
-    good = len(lines) == 3 and all(line.startswith("HTTP_1_1 200 ") for line in lines)
-    good = good and all(_SAID in line for line in lines[:2]) and "data: [DONE]" in result.stdout
-    return tell(model, "java", good, "3 requests", result)
 
 
 def tell(
@@ -206,7 +162,7 @@ def counts(spark: Spark) -> tuple[int, int]:
 def main() -> int:
     """Install and configure each program, and ask with each before each engine."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=[*REAL, "java"])
+    parser.add_argument("names", nargs="*", metavar="NAME", default=list(REAL))
     parser.add_argument("--programs", type=Path)
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -219,10 +175,6 @@ def main() -> int:
         for model in KINDS:
             hot(spark, model)
             results += [run(name, programs, spark, model) for name in names]
-            if "java" in options.names and shutil.which("java"):
-                results.append(java(spark, model))
-            elif "java" in options.names:
-                print("java is left out: there is no JDK here")
         use = json.loads(ask(spark, "GET", "/status", headers=OPERATE)[1])["use"]
         print(json.dumps(use.get("evened", {})))
     return 0 if all(results) else 1

@@ -1,7 +1,9 @@
-"""The real Open WebUI before the gateway, in Chromium: `make webui`.
+"""The real Open WebUI before the gateway, in Chromium, and two versions of it on one volume.
 
-Gateway and switch are the programs of a host; its systemd, Docker and engines are made up. Open
-WebUI is its package with its own list for small machines: no torch, no vector store.
+`make webui`. Gateway and switch, and the programs that copy and return the data, are those of a
+host; its systemd, Docker and engines are made up. Open WebUI is its package with its own list for
+small machines: no torch, no vector store. The newer version migrates the database so that the older
+one does not start on it.
 """
 
 import contextlib
@@ -13,12 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a_switching_spark import UNITS, SwitchingSpark
+from a_webui import Spark, running
 from browser import browser
 from example import HOSTS, bound_models, pins
 from lab_servers import ask, free_port, until
@@ -31,10 +36,13 @@ from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings import WebUi as WebUiData
 from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress
 from lockstep.onhost.records import switch_history
+from lockstep.onhost.webui import data_copies, update
 from lockstep.units.model_units import webui_command
 from lockstep.units.model_variants import variants
 
-VERSION = "0.12.4"
+BEFORE, VERSION = "0.11.4", "0.12.4"
+KILLS = 10
+KEPT = {"before the update"}
 UV = Path(sys.executable).with_name("uv")
 EMAIL, PASSWORD = "admin@example.org", "the word of the day"
 LIMIT_S = 180
@@ -155,8 +163,8 @@ def drive(url: str, spark: SwitchingSpark, data: GatewayConfiguration) -> None:
     assert spark.hot == ["qwen"]
 
 
-def main() -> int:
-    """Prove all in a folder that is gone afterwards."""
+def prove_with_browser() -> None:
+    """Use Open WebUI in Chromium, in a folder that is gone afterwards."""
     settings = replace(
         HOSTS["spark"], gateway=GatewayData(port=free_port()), webui=WebUiData(port=free_port())
     )
@@ -181,8 +189,93 @@ def main() -> int:
             print(f"Open WebUI {VERSION} answers after {time.monotonic() - began:.0f} s")
             listener = ListenAddress("local", "127.0.0.1", settings.gateway.port)
             drive(url, spark, GatewayConfiguration("spark1", (listener,)))
-    return 0
+
+
+class Site:
+    """A host with both versions."""
+
+    def __init__(self, spark: Spark, settings: Settings, programs: dict[str, Path]) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.programs = programs
+        spark.url = f"http://127.0.0.1:{settings.webui.port}/health"
+
+    def begin(self, version: str) -> None:
+        """Do the unit's work before the program."""
+        self.spark.unit.write_text(f"[Service]\nExecStart=docker run {version}\n")
+        self.spark.begin(version)
+
+    def serves(self, version: str, say: str = "") -> set[str]:
+        """The chats that a version shows; it keeps one more before that, and ends well."""
+        with webui(self.programs[version], self.settings, self.spark.place) as url:
+            self.spark.ready(version)
+            login = {"email": EMAIL, "password": PASSWORD}
+            token = ask_webui(url, "/api/v1/auths/signin", login)["token"]
+            if say:
+                chat = {"title": say, "models": [], "messages": [], "history": {"messages": {}}}
+                ask_webui(url, "/api/v1/chats/new", {"chat": chat}, token)
+            return {entry["title"] for entry in ask_webui(url, "/api/v1/chats/", token=token)}
+
+    def start_and_kill(self, version: str, after_s: float) -> None:
+        """Start, and kill the program so long after it has begun."""
+        with start_webui(self.programs[version], self.settings, self.spark.place) as (_, process):
+            try:
+                process.wait(after_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def ask_webui(url: str, path: str, body: object = None, token: str = "") -> Any:
+    """The JSON that Open WebUI answers."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url + path, data, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def prove_updates() -> None:
+    """A chat, an update, a return, and updates that are killed."""
+    port = free_port()
+    settings = replace(HOSTS["spark"], webui=WebUiData(port=port))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        pytest.MonkeyPatch.context() as patch,
+        running(Path(name), patch) as spark,
+    ):
+        programs = {
+            version: install(Path(name) / version, version) for version in (BEFORE, VERSION)
+        }
+        site = Site(spark, settings, programs)
+        site.begin(BEFORE)
+        assert site.serves(BEFORE, say="before the update") == KEPT
+
+        site.begin(VERSION)
+        began = time.monotonic()
+        assert site.serves(VERSION, say="after it") == {*KEPT, "after it"}
+        took = time.monotonic() - began
+        print(f"updated from {BEFORE} to {VERSION} in {took:.0f} s: the chat is there")
+        update.select_copy_for_image(
+            spark.paths, BEFORE, data_copies.complete_copies(spark.paths)[0].number
+        )
+        site.begin(BEFORE)
+        assert site.serves(BEFORE) == KEPT
+        print(f"rolled back to {BEFORE} with its data: the chat is there")
+
+        for number in range(KILLS):
+            delay_s = took * (number + 0.5) / KILLS
+            site.begin(VERSION)
+            site.start_and_kill(VERSION, delay_s)
+            spark.end("signal")
+            site.begin(BEFORE)
+            assert site.serves(BEFORE) == KEPT, delay_s
+            print(
+                f"killed {delay_s:.1f} s after the start of {VERSION}: {BEFORE} and the chat return"
+            )
+        site.begin(VERSION)
+        assert site.serves(VERSION) == KEPT
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    prove_with_browser()
+    prove_updates()
