@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from an_inventory import copy_repository
+from a_spark import pins_for
+from an_inventory import ANNA, copy_repository, write_inventory
 from forked_pyinfra import PATH, pyinfra
 
 from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError
+from lockstep.host.desired_state import DesiredState
 from lockstep.inventory import inventory_file as inventory
+from lockstep.inventory.host import HostPlan
 
 REPOSITORY = Path(__file__).parents[3]
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
@@ -307,3 +310,47 @@ def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:
         "site.py:13: boot names no model",
         "7 mistakes.",
     ]
+
+
+TIMER = "/etc/systemd/system/report.timer"
+TEXT = "[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n"
+
+
+def host_with_files(folder: Path, extra_files: dict[str, str]) -> HostPlan:
+    (folder / "files").mkdir(exist_ok=True)
+    (folder / "files/report.timer").write_text(TEXT)
+    path = write_inventory(folder, {"spark-1": {**ANNA, "extra_files": extra_files}})
+    [host] = inventory.load(path)
+    return host
+
+
+def test_a_timer_is_checked_written_recorded_and_started_at_boot(tmp_path: Path) -> None:
+    host = host_with_files(tmp_path, {TIMER: "files/report.timer"})
+    desired_state = DesiredState(host, pins_for(host))
+    [file] = (file for file in desired_state.all_files if file.path == TIMER)
+    assert (file.text, file.mode, file.check) == (TEXT, "0644", "unit")
+    assert "report.timer" in desired_state.watch_units
+    # The record is the proof that it is ours, for `diff`, a rollback and `remove`.
+    assert TIMER in [file["path"] for file in desired_state.generation_document["files"]]
+
+
+@pytest.mark.parametrize("install", ["", "[Install]\nWantedBy=multi-user.target\n"])
+def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(tmp_path, install: str):
+    (tmp_path / "mine").write_text(f"[Service]\nExecStart=/bin/sleep infinity\n{install}")
+    # A program stays executable.
+    (tmp_path / "report").write_text("#!/bin/sh\n")
+    (tmp_path / "report").chmod(0o755)
+    sources = {"/etc/systemd/system/mine.service": "mine", "/usr/local/bin/report": "report"}
+    host = host_with_files(tmp_path, sources)
+    assert ("mine.service" in DesiredState(host, pins_for(host)).watch_units) is bool(install)
+    modes = [(file.mode, file.check) for file in host.extra_files]
+    assert sorted(modes) == [("0644", "unit"), ("0755", None)]
+
+
+@pytest.mark.parametrize("source", ["files/none.timer", "picture"])
+def test_what_cannot_be_written_is_refused_before_anything_is_touched(source, tmp_path, capsys):
+    (tmp_path / "picture").write_bytes(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        host_with_files(tmp_path, {TIMER: source})
+    message = " ".join(capsys.readouterr().err.split())
+    assert message.startswith(f"sparks.py:2: extra_files: {TIMER} cannot be written")
