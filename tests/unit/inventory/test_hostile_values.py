@@ -178,11 +178,7 @@ OF_A_HOST: dict[str, dict[str, tuple[object, ...]]] = {
         "flashinfer_version": ("; reboot", "0.6"),
         "build_environment": ({"A B": "1"}, {"A": "\x1b"}),
     },
-    "expected": {
-        "memory_gib": (float("nan"),),
-        "dgx_os": ("seven",),
-        "cuda_toolkit": ("",),
-    },
+    "expected": {"memory_gib": (float("nan"),), "dgx_os": ("seven",), "cuda_toolkit": ("",)},
 }
 INTERFACES = {"lo": "10.0.0.1/24", "docker0": "10.0.0.1/24", "enp1": "10.0.0.1/0"}
 OWN_TLS = {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}

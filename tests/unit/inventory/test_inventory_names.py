@@ -1,4 +1,4 @@
-"""Names in an inventory: at its top, of hosts and group data, of pyinfra, and of earlier versions."""
+"""Names in an inventory: at its top, of hosts and group data, of pyinfra, of earlier versions."""
 
 from dataclasses import fields
 from pathlib import Path

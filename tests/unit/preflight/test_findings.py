@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-from a_spark import GIB, findings, healthy, pins_for, spark
+from a_spark import GIB, GLM, PORTS, findings, healthy, of_pair, pins_for, spark
 
 from lockstep import preflight
 from lockstep.core.errors import CatalogueError
@@ -15,23 +15,16 @@ from lockstep.inventory.host import HostPlan
 from lockstep.preflight.known_bad import BadKernel, KnownBad, load
 
 NOW = 1_795_000_000.0
-PORT, SECOND_PORT = "enp1s0f0np0", "enP2p1s0f0np0"
+PORT, SECOND_PORT = PORTS
 
 
 def member(**fabric: object) -> HostPlan:
     """The first of two Sparks with a fast link, with a model of its own beside the cluster's."""
     own = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
-    glm = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair", "port": 30002}
-    plans = [
-        spark(
-            name,
-            models={"qwen": own, "glm": glm},
-            clusters={"pair": {"hosts": ("one", "two")}},
-            fabric_address=f"10.77.0.{number}",
-            fabric={"interfaces": {PORT: f"10.77.0.{number}/24"}, **fabric},
-        )
-        for number, name in enumerate(("one", "two"), 11)
-    ]
+    models = {"qwen": own, "glm": {**GLM, "port": 30002}}
+    first, second = (of_pair(number, models=models) for number in (11, 12))
+    first["fabric"].update(fabric)
+    plans = [spark("spark-1", **first), spark("spark-2", **second)]
     return join_clusters(plans, "site.py")[0]
 
 

@@ -121,21 +121,11 @@ def test_without_a_command_the_defaults_become_flags() -> None:
 
 def test_placeholders_are_iterative_and_json_braces_stay() -> None:
     recipe = recipe_of(
-        "defaults:\n"
-        "  url: http://localhost:{port}\n"
-        "  port: 8\n"
-        '  spec: \'{"method": "mtp", "n": {n}}\'\n'
-        "  n: 3\n"
-        "command: |\n"
-        "  vllm serve {model} \\  \n"
-        "    --otlp-traces-endpoint {url} \\\n"
-        "    --speculative-config '{spec}' \\\n"
+        "defaults: {url: 'http://localhost:{port}', port: 8, spec: '{\"n\": {n}}', n: 3}\n"
+        "command: |\n  vllm serve {model} \\  \n    --url {url} \\\n    --more '{spec}' \\\n"
     )
-    assert serve_command(recipe) == (
-        *("vllm", "serve", "org/model"),
-        *("--otlp-traces-endpoint", "http://localhost:8"),
-        *("--speculative-config", '{"method": "mtp", "n": 3}'),
-    )
+    words = ("--url", "http://localhost:8", "--more", '{"n": 3}')
+    assert serve_command(recipe) == ("vllm", "serve", "org/model", *words)
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,7 @@ def test_the_runtime_is_guessed_as_sparkrun_guesses_it(lines: str, runtime: str)
 
 @pytest.mark.parametrize(
     ("lines", "nodes"),
-    [
-        ("mode: solo", (1, 1)),
-        ("cluster_only: true", (2, None)),
-        ('min_nodes: "4"', (4, None)),
-    ],
+    [("mode: solo", (1, 1)), ("cluster_only: true", (2, None)), ('min_nodes: "4"', (4, None))],
 )
 def test_deprecated_spellings_of_the_node_count_still_count(lines: str, nodes: tuple[int, Any]):
     recipe = read(MINIMAL + lines + "\n")
@@ -189,18 +185,6 @@ def _exercise(text: str) -> None:
 def test_any_value_in_any_place_never_gives_a_traceback(path: Path, key: str, value: object):
     recipe = {**yaml.load(path.read_text(), yaml.CSafeLoader), key: value}
     _exercise(yaml.dump(recipe, Dumper=yaml.CSafeDumper, allow_unicode=True))
-
-
-@pytest.mark.slow
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
-@given(
-    st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))),
-    *(st.integers(0, 5000), st.integers(0, 40), st.text(max_size=6)),
-)
-def test_catalogue_recipes_with_damaged_text_never_give_a_traceback(path: Path, start, length, put):
-    text = path.read_text()
-    start %= len(text)
-    _exercise(text[:start] + put + text[start + length :])
 
 
 TOKEN = "hf_" + "a" * 34
