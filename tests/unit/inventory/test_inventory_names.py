@@ -164,25 +164,20 @@ def test_none_of_our_keys_has_a_name_of_pyinfras() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "right_name"),
+    ("key", "remedy"),
     [
-        ("ssh_usr", "ssh_user"),
-        ("_sduo", "_sudo"),
+        ("ssh_usr", "Did you mean 'ssh_user'?"),
+        ("_sduo", "Did you mean '_sudo'?"),
         # It begins as one of ours and of pyinfra's.
-        ("docker_user", "docker_users"),
+        ("docker_user", "Did you mean 'docker_users'?"),
+        ("local_anything", ""),
     ],
 )
-def test_a_wrong_name_is_refused_with_the_right_one(key: str, right_name: str) -> None:
+def test_a_wrong_name_is_refused_with_the_nearest_one(key: str, remedy: str) -> None:
     with pytest.raises(InventoryError) as error:
         spark(**{key: "x"})
     assert error.value.summary == f"unknown key {key!r}"
-    assert error.value.remedy == f"Did you mean {right_name!r}?"
-
-
-@pytest.mark.parametrize("key", ["local_anything", "_x"])
-def test_a_name_near_to_none_is_refused_too(key: str) -> None:
-    with pytest.raises(InventoryError, match=f"unknown key '{key}'"):
-        spark(**{key: "x"})
+    assert error.value.remedy.startswith(remedy)
 
 
 @pytest.mark.parametrize(

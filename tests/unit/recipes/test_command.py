@@ -1,4 +1,4 @@
-"""Whole command lines and environments, as engines receive them; drafts and spellings in them.
+"""Whole command lines and environments, as engines receive them; and those of others, read.
 
 Those of the default models stand in `tests/render/golden`.
 """
@@ -8,6 +8,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from lockstep.core.errors import RecipeError
 from lockstep.fit import catalogue
 from lockstep.fit.recipe_checks import check
 from lockstep.onhost.engines import ENGINES
-from lockstep.recipes import recipe_file
+from lockstep.recipes import adopted_recipe, recipe_file
 from lockstep.recipes.block import Draft
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.draft import draft_of
@@ -222,6 +223,19 @@ def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() ->
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "executor_config: {network: 'container:open-webui'}",
+        "lockstep: {ulimits: {'nofile=1 --privileged': 1}}",
+        "lockstep: {ulimits: {nofile: -2}}",
+    ],
+)
+def test_a_recipe_cannot_reach_beyond_its_container(text: str) -> None:
+    with pytest.raises(RecipeError):
+        docker_run.run_options(recipe_of(text))
+
+
 HEAD = 'recipe_version: "2"\nmodel: org/model\ncontainer: org/image:v1\n'
 OF_VLLM = HEAD + "command: |\n  vllm serve {model} "
 OF_SGLANG = HEAD + "runtime: sglang\ncommand: |\n  sglang serve --model-path {model} "
@@ -332,3 +346,63 @@ def test_a_size_is_read_as_the_engine_reads_it(text: str, number: float) -> None
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"6 GB|1\.5"):
         size(text)
+
+
+def foreign_engine(argv: str, engine: str = "vllm", **more: Any) -> dict[str, Any]:
+    name = {"name": "My_LLM.service", "kind": "unit", "engine": engine, "argv": argv.split()}
+    settings = {"environment": {}, "withheld": [], "image": "", "running": True, "mounts": {}}
+    return {**name, **settings, **more}
+
+
+@pytest.mark.parametrize(
+    ("engine", "argv", "model"),
+    [
+        ("vllm", "vllm serve org/M --port 8000 --enforce-eager", "org/M"),
+        ("vllm", "vllm serve --model org/M --port 8000", "org/M"),
+        ("sglang", "sglang serve --model-path org/M --tp 1", "org/M"),
+        ("llamacpp", "llama-server -m /m/x.gguf -c 4096", "/m/x.gguf"),
+        ("llamacpp", "llama-server -hf org/M:Q4_K_M -c 4096", "org/M:Q4_K_M"),
+    ],
+)
+def test_the_recipe_starts_the_same(engine: str, argv: str, model: str) -> None:
+    engine_facts = foreign_engine(argv, engine, environment={"A": 'b "c"'}, image="ghcr.io/x/y:1")
+    item = parse(adopted_recipe.recipe(engine_facts, "spark1"), Path("my-llm.yaml"))
+    assert item.engine and item.engine.name == engine and item.model == model
+    assert item.container == "ghcr.io/x/y:1" and item.executor_config["entrypoint"] == ""
+    assert environment(item)["A"] == 'b "c"'
+    flags = [word for word in argv.split() if word.startswith("--") and word != "--model"]
+    assert set(flags) <= set(serve_command(item))
+
+
+def test_json_stays_one_word_and_names_are_plain() -> None:
+    hub = {"HF_HOME": "/home/me/.cache/huggingface"}
+    engine_facts = foreign_engine(
+        "vllm serve org/M --speculative-config", withheld=["HF_TOKEN"], environment=hub
+    )
+    engine_facts["argv"].append('{"method": "mtp"}')
+    text = adopted_recipe.recipe(engine_facts, "spark1")
+    assert '{"method": "mtp"}' in serve_command(parse(text, Path("my-llm.yaml")))
+    assert "HF_TOKEN" in text and "unit My_LLM.service on spark1, running" in text
+    # Where its weights lie is not taken over.
+    assert "HF_HOME" not in text and "env:" not in text
+    line = '"my-llm": {"recipe": "my-llm", "unit": "my-llm-lockstep"},'
+    assert adopted_recipe.model(engine_facts) == line
+
+
+def test_paths_of_a_container_become_those_of_the_host() -> None:
+    engine_facts = foreign_engine(
+        "vllm serve /models/a --download-dir=/models/cache/x --served-model-name /mod",
+        mounts={"/models": "/srv/llm", "/models/cache": "/var/cache/llm"},
+        image="x/y:1",
+        environment={"CACHE": "/models/cache"},
+    )
+    text = adopted_recipe.recipe(engine_facts, "spark1")
+    item = parse(text, Path("my-llm.yaml"))
+    assert item.model == "/srv/llm/a" and environment(item)["CACHE"] == "/var/cache/llm"
+    assert "--download-dir=/var/cache/llm/x" in text and "/mod" in text.split()
+    assert "/srv/llm at /models" in text
+
+
+def test_without_a_model_there_is_no_recipe() -> None:
+    with pytest.raises(RecipeError, match="names no model"):
+        adopted_recipe.recipe(foreign_engine("vllm serve --port 8000"), "spark1")

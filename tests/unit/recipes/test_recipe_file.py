@@ -100,6 +100,8 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nruntime: vlm\n", "Did you mean 'vllm'? Allowed: llama-cpp, sglang"),
         ("model: org/..\n", "Hugging Face id"),
         ("model: /models/../x\n", "Hugging Face id"),
+        ("model: a/b\nlockstep: {draft: {model: ../../../etc}}\n", "Hugging Face id"),
+        ("model: a/b\nlockstep: {borrow: [{model: '-x', files: [a]}]}\n", "Hugging Face id"),
         ("model: a/b\ncontainer: --privileged\n", "one word"),
         ("model: a/b\nenv: {A-B: 1}\n", "not a variable name"),
         ("model: a/b\nenv: {A: [1]}\n", "one text or number"),
