@@ -169,6 +169,7 @@ site = checked(__file__, [
         "firewall": {{"open": "tcp/80", "ssh_ports": (0,)}},
         "gateway": {{"bind": "0.0.0.0", "peers": ("127.0.0.3",)}},
         "boot": "nightly",
+        "accept_licences": ("apache-2.0",),
         "differs": ("apt packge htop",),
         "backup": {{"enabled": True, "to": ("peer",), "to": ("peer",)}},
         "models": {{
@@ -194,16 +195,17 @@ site.py:10: firewall.ssh_ports[0] is not a port; found 0
 site.py:11: gateway.bind is open to other machines without TLS
 site.py:11: gateway.peers of 127.0.0.1 names hosts that the inventory does not have
 site.py:12: boot names no model; found 'nightly'
-site.py:13: differs names no kind of fact; found 'apt packge htop'. Did you mean 'apt package'?
-site.py:14: key 'to' stands twice in one mapping
-site.py:14: backup.to of 127.0.0.1 is "peer", and fabric_address is no IP
-site.py:17: models.r.unit is used twice; found 'q', also in models.q
-site.py:17: models.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
-site.py:18: models.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
-site.py:19: models.t.cluster names an unknown cluster; found 'pair'
-site.py:19: models.t.port: port 8000 is used twice; found also by models.q.port
-site.py:19: models.t.aliases[0] is the name of something else; found 'q': models.q
-site.py:23: a host is listed twice; found 127.0.0.2
+site.py:13: accept_licences[0] is no licence that SPDX or a recipe names; found 'apache-2.0'. Did
+site.py:14: differs names no kind of fact; found 'apt packge htop'. Did you mean 'apt package'?
+site.py:15: key 'to' stands twice in one mapping
+site.py:15: backup.to of 127.0.0.1 is "peer", and fabric_address is no IP
+site.py:18: models.r.unit is used twice; found 'q', also in models.q
+site.py:18: models.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
+site.py:19: models.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
+site.py:20: models.t.cluster names an unknown cluster; found 'pair'
+site.py:20: models.t.port: port 8000 is used twice; found also by models.q.port
+site.py:20: models.t.aliases[0] is the name of something else; found 'q': models.q
+site.py:24: a host is listed twice; found 127.0.0.2
 """.replace("NEAR", SHIPPED[:-1]).replace("SHIPPED", SHIPPED)
 
 
@@ -222,7 +224,7 @@ def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(repository
     assert error.value.code == 2
     output = capsys.readouterr().err
     assert mistakes(output) == SAID.splitlines()
-    assert output.endswith(f"\n19 mistakes.\n{END}")
+    assert output.endswith(f"\n20 mistakes.\n{END}")
 
 
 def test_an_inventory_that_raises_is_named_with_the_line_and_one_that_prints_is_heard(

@@ -148,13 +148,6 @@ def test_qwen36_serves_agents_without_thinking() -> None:
         assert json.loads(template_settings) == {"enable_thinking": False}, recipe.name
 
 
-def test_every_recipe_of_the_catalogue_cites_its_figures() -> None:
-    assert KNOWN.recipes
-    for recipe in KNOWN.recipes.values():
-        assert recipe.description, recipe.name
-        assert all(figure.source and figure.date for figure in recipe.lockstep.figures)
-
-
 # Any YAML-like tree, biased towards the format's own keys, so that deep code is reached.
 WORDS = ["vllm", "sglang", "{port}", "a/b", "vllm serve {model}", "'", "{a}", "2"]
 KEYS = ["model", "engine", "draft", "files", "memory", "value", "kind"]

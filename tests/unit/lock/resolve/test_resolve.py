@@ -13,6 +13,7 @@ from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
+from lockstep.lock import resolve as package
 from lockstep.lock.moving import CheckpointItem, GitItem, ImageItem, PythonItem
 from lockstep.lock.pins import CheckpointPin, GitPin, ImagePin, Pins, PythonPin, WheelPin
 from lockstep.lock.resolve import Network, ResolveErrors, program, resolve
@@ -139,6 +140,20 @@ def test_nonsense_from_a_source_never_enters_the_record() -> None:
         resolve_model(server)
     message = "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash"
     assert message in str(error.value) and not isinstance(error.value, ResolveErrors)
+
+
+def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "PATIENCE_S", 0.05)
+    lines: list[str] = []
+    go = threading.Event()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        go.set()
+
+    with serving({MAIN: lambda request: info() if go.wait(30) else Reply()}) as server:
+        resolve_model(server, report=report)
+    assert lines[0] == "still asking for org/name"
 
 
 def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> None:
