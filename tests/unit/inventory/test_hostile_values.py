@@ -48,9 +48,7 @@ TWO_VLLMS = {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}
 PAST_THE_LOCK = {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}
 #: Values that are slips: the beginning of what is said, and hosts' data that hold one.
 WRONG: list[tuple[str, dict[str, object]]] = [
-    ("models must be a mapping; found []", {"models": []}),
     ("models is empty", {"models": {}}),
-    ("models.q.recipe is missing", {"models": {"q": {"unit": "q"}}}),
     ("models.none is not a name that switch.sh can take", {"models": {"none": QWEN}}),
     ("models.qwen.fallback names an unknown recipe; found 'c'", model(fallback="c")),
     ("models.qwen.image has a digest that is not a digest", model(image="a/b@sha256:abc")),
@@ -200,7 +198,6 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
         (f"fabric.interfaces.{name}", {"fabric": {"interfaces": {name: address}}})
         for name, address in (*INTERFACES.items(), ("enp1", "127.0.0.1/24"))
     ),
-    ("models.qwen.scripts[1]", model(scripts=("/data/scripts/a.sh", "/etc/profile"))),
     ("models.qwen.aliases[1]", model(aliases=("a", "a"))),
     ("tools.uv", {"tools": {**TOOLS, "uv": "uv @ https://example.org/uv.whl"}}),
     ("tools.uv", {"tools": {**TOOLS, "uv": "--index-url http://example.org uv"}}),
