@@ -39,12 +39,26 @@ from lockstep.system.folders import IMAGE_STORE
 
 GIB = 1024**3
 COMMIT = 40 * "c"
+#: A model of two Sparks, and the interfaces of a port between them.
+GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
+PORTS = ("enp1s0f0np0", "enP2p1s0f0np0")
 _REPOSITORY = Path(__file__).parents[2]
 
 
 def spark(name: str = "spark1", **data: object) -> HostPlan:
     """A host with the defaults of group data, and ``data`` in place of some of it."""
     return plan_of(name, {**copy.deepcopy(_group_defaults()), **data}, folder=_REPOSITORY)
+
+
+def of_pair(number: int, **data: Any) -> dict[str, Any]:
+    """Data of a member of the pair of `spark-1` and `spark-2`, which serve a model together."""
+    return {
+        "models": {"glm": GLM},
+        "clusters": {"pair": {"hosts": ("spark-1", "spark-2")}},
+        "fabric_address": f"10.77.0.{number}",
+        "fabric": {"interfaces": {PORTS[0]: f"10.77.0.{number}/24"}},
+        **data,
+    }
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from a_probe import ask, program
-from a_spark import spark
+from a_spark import PORTS, of_pair, spark
 from an_inventory import write_inventory
 from click.testing import CliRunner
 from onhost_fakes import FakeSystemd
@@ -17,16 +17,11 @@ from lockstep.fleet.linkcheck import LinkReport, judge_links, question
 from lockstep.inventory.cluster_join import join_clusters
 
 NAMES = ("spark-1", "spark-2")
-GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
-PORTS = ("enp1s0f0np0", "enP2p1s0f0np0")
 #: A pair over both interfaces of a port.
-DATA: dict[str, dict[str, Any]] = {
-    name: {
-        "models": {"glm": GLM},
-        "clusters": {"pair": {"hosts": NAMES}},
-        "fabric_address": f"10.77.0.{number}",
-        "fabric": {"interfaces": {port: f"10.77.{i}.{number}/24" for i, port in enumerate(PORTS)}},
-    }
+DATA = {
+    name: of_pair(
+        number, fabric={"interfaces": {p: f"10.77.{i}.{number}/24" for i, p in enumerate(PORTS)}}
+    )
     for number, name in enumerate(NAMES, 11)
 }
 KNOWN = {

@@ -1,13 +1,20 @@
-"""Names in an inventory: at its top, of hosts and group data, and those of earlier versions."""
+"""Names in an inventory: at its top, of hosts and group data, of pyinfra, of earlier versions."""
 
+from dataclasses import fields
 from pathlib import Path
+from typing import get_origin, get_type_hints
 
 import pytest
 from a_spark import spark
+from pyinfra.api.arguments import all_global_arguments
+from pyinfra.api.connectors import get_all_connectors
 
 from lockstep.checkpoints.known_checkpoints import load_knowledge
 from lockstep.core.errors import CatalogueError, InventoryError
+from lockstep.inventory import pyinfra_keys
 from lockstep.inventory.inventory_file import load
+from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import AnyPort
 
 IMPORT = "from lockstep.deploy.checked import checked\n"
 HOSTS = 'site = checked(__file__, [("127.0.0.1", {})])\n'
@@ -115,3 +122,67 @@ def test_a_catalogue_of_before_is_told_the_key_of_its_checkpoints(tmp_path: Path
     (tmp_path / "checkpoints.yaml").write_text("models: {}\n")
     with pytest.raises(CatalogueError, match="yaml:1: `models` is called `checkpoints` now"):
         load_knowledge(tmp_path)
+
+
+def test_pyinfras_own_names_are_those_that_it_reads() -> None:
+    read = {name for name, _ in all_global_arguments() if name.startswith("_")}
+    for connector in get_all_connectors().values():
+        read |= set(getattr(connector, "data_cls", type).__annotations__)
+    # Of its connector for tests.
+    read = {name for name in read if not name.startswith("fake_")}
+    # Read as `host.data.…` by two connectors, which set them.
+    assert read | {"docker_image", "chroot_directory"} == pyinfra_keys.KEYS
+    assert all(name.startswith(pyinfra_keys.PREFIXES) for name in read)
+
+
+def test_the_types_of_a_login_are_those_that_pyinfra_states() -> None:
+    stated_types = {**get_type_hints(get_all_connectors()["ssh"].data_cls), "ssh_port": AnyPort}
+    plain = {key: get_origin(kind) or kind for key, kind in pyinfra_keys.LOGIN.items()}
+    assert {**plain, "ssh_port": AnyPort} == stated_types
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("ssh_user", None, "ssh_user must be text"),
+        ("ssh_port", "22", "ssh_port must be a whole number"),
+        ("ssh_allow_agent", "no", "ssh_allow_agent must be true or false"),
+        # What may hold a password is not shown.
+        ("ssh_password", 73519, "ssh_password must be text"),
+        ("ssh_paramiko_connect_kwargs", "password=73519", "must be a mapping"),
+    ],
+)
+def test_a_login_that_pyinfra_would_stumble_over_is_refused(key: str, value: object, message: str):
+    with pytest.raises(InventoryError) as error:
+        spark(**{key: value})
+    assert error.value.summary.endswith(message)
+    assert "73519" not in str(error.value)
+
+
+def test_none_of_our_keys_has_a_name_of_pyinfras() -> None:
+    assert pyinfra_keys.KEYS.isdisjoint(field.name for field in fields(Settings))
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("ssh_usr", "Did you mean 'ssh_user'?"),
+        ("_sduo", "Did you mean '_sudo'?"),
+        # It begins as one of ours and of pyinfra's.
+        ("docker_user", "Did you mean 'docker_users'?"),
+        ("local_anything", ""),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest_one(key: str, remedy: str) -> None:
+    with pytest.raises(InventoryError) as error:
+        spark(**{key: "x"})
+    assert error.value.summary == f"unknown key {key!r}"
+    assert error.value.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("__name__", True), ("_models", True), ("_sudo", False), ("_sduo", False), ("ssh_usr", False)],
+)
+def test_a_file_of_group_data_may_have_names_of_its_own(name: str, private: bool) -> None:
+    assert pyinfra_keys.is_private(name) is private

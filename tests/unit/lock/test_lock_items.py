@@ -1,11 +1,12 @@
-"""Every moving input of an inventory is found once, and contradictions are refused."""
+"""Every moving input is found once, contradictions are refused; the name of an engine."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_spark import pins_for, spark
 
-from lockstep.core.errors import InventoryError
+from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.deploy.plan import plan_hosts
 from lockstep.fit import catalogue
 from lockstep.host.desired_state import DesiredState
@@ -13,6 +14,7 @@ from lockstep.inventory.bound_models import BoundModel, bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import ExpectedMachine, ModelData, Settings, VenvEngine, WebUi
 from lockstep.lock import moving
+from lockstep.lock.engine_id import engine_id
 from lockstep.lock.lock_items import wanted_items
 from lockstep.lock.moving import CheckpointItem, GitItem, ImageItem, PrecompiledItem, PythonItem
 from lockstep.lock.packages import engine_sets
@@ -240,3 +242,45 @@ def test_the_lock_decides_where_no_recipe_says_whether_there_are_experts(experts
     [variant] = variants(plan.settings, plan.models, pins, engine_id="")
     argv = list(variant.engine_argv)
     assert (argv[argv.index("--moe-backend") + 1] if "--moe-backend" in argv else None) == guard
+
+
+PLAN = spark()
+PINS = pins_for(PLAN)
+
+
+def identity(**data: object) -> str:
+    plan = spark(**data)
+    return engine_id(plan.settings, pins_for(plan))
+
+
+def test_an_engines_name_is_of_its_content_and_not_of_where_that_comes_from():
+    mirror = {"python_index": "http://10.0.0.5/simple", "git": {"https://": "git://mirror/"}}
+    assert identity(sources=mirror) == identity()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"python": "3.13"},
+        {"engine": {"commit": 40 * "b"}},
+        {"engine": {"transformers": PINNED}},
+        {"engine": {"precompiled_commit": 40 * "d"}},
+        {"engine": {"build_environment": {"MAX_JOBS": "4"}}},
+    ],
+)
+def test_what_the_inventory_says_of_the_engine_changes_it(data: dict[str, object]):
+    assert identity(**data) != identity()
+
+
+def test_another_file_of_a_package_or_of_what_builds_it_changes_it():
+    for name in ("engine", "engine-build"):
+        [first, *other_packages] = PINS.python[name].packages
+        packages = (replace(first, sha256=64 * "0"), *other_packages)
+        python = {**PINS.python, name: replace(PINS.python[name], packages=packages)}
+        assert engine_id(PLAN.settings, replace(PINS, python=python)) != identity()
+
+
+@pytest.mark.parametrize("part", ["git", "python", "precompiled"])
+def test_an_unresolved_part_is_refused(part: str):
+    with pytest.raises(ResolveError, match="not resolved"):
+        engine_id(PLAN.settings, replace(PINS, **{part: {}}))

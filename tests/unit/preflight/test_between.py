@@ -15,11 +15,16 @@ NAMES = ("spark1", "spark2")
 KEPT = {"mode": "0600", "owner": "root", "group": "root", "seal": "s"}
 
 
-def lacking_keys(files: dict[str, Any] | None, *run: str) -> list[tuple[str, str]]:
-    """The keys that each of two hosts with an authority of their own lacks; all have `files`."""
+def keys_of(*names: str) -> dict[str, tuple[SharedKey, ...]]:
+    """The keys of hosts with an authority of their own."""
     gateway = {"bind": "0.0.0.0", "tls": "own"}
-    plans = join_clusters([spark(name, gateway=gateway) for name in NAMES], "site.py")
-    shared_keys = {plan.name: DesiredState(plan, pins_for(plan)).shared_keys for plan in plans}
+    plans = join_clusters([spark(name, gateway=gateway) for name in names], "site.py")
+    return {plan.name: DesiredState(plan, pins_for(plan)).shared_keys for plan in plans}
+
+
+def lacking_keys(files: dict[str, Any] | None, *run: str) -> list[tuple[str, str]]:
+    """The keys that each of two such hosts lacks; all have `files`."""
+    shared_keys = keys_of(*NAMES)
     (path,) = {key.path for every in shared_keys.values() for key in every}
     lacking = {name: shared_keys[name] for name in run}
     findings = list(preflight.keys_elsewhere(lacking, {name: {path: files} for name in run}))
@@ -41,14 +46,6 @@ def test_one_that_has_the_key_is_deployed_alone():
     assert [lacking_keys({**KEPT, "mode": "0644"}, name) for name in NAMES] == [[], []]
 
 
-def the_key() -> SharedKey:
-    """The authority of three hosts."""
-    gateway = {"bind": "0.0.0.0", "tls": "own"}
-    plans = join_clusters([spark(name, gateway=gateway) for name in (*NAMES, "spark3")], "site.py")
-    (key,) = DesiredState(plans[0], pins_for(plans[0])).shared_keys
-    return key
-
-
 @pytest.mark.parametrize(
     ("seal_by_host", "giver"),
     [
@@ -59,14 +56,14 @@ def the_key() -> SharedKey:
     ],
 )
 def test_a_key_comes_from_a_host_that_has_it(seal_by_host: Any, giver: str) -> None:
-    key = the_key()
+    (key,) = keys_of(*NAMES, "spark3")["spark1"]
     seals = seal_by_host.items()
     files = {host: {key.path: seal and {**KEPT, "seal": seal}} for host, seal in seals}
     assert key.giving_host(files) == giver
 
 
 def test_two_authorities_are_a_finding_that_names_both() -> None:
-    key = the_key()
+    (key,) = keys_of(*NAMES, "spark3")["spark1"]
     seals = (("spark1", "s"), ("spark2", "t"), ("spark3", "s"))
     files = {host: {key.path: {**KEPT, "seal": seal}} for host, seal in seals}
     shared_keys = {name: [key] for name in files}

@@ -1,18 +1,27 @@
-"""Whole command lines and environments, as the engines receive them.
+"""Whole command lines and environments, as engines receive them; and those of others, read.
 
 Those of the default models stand in `tests/render/golden`.
 """
 
 import itertools
+import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep.core.errors import RecipeError
-from lockstep.recipes import recipe_file
+from lockstep.fit import catalogue
+from lockstep.fit.recipe_checks import check
+from lockstep.onhost.engines import ENGINES
+from lockstep.recipes import adopted_recipe, recipe_file
+from lockstep.recipes.block import Draft
 from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.draft import draft_of
+from lockstep.recipes.recipe_file import parse
+from lockstep.recipes.spelling import in_full_spelling, size
 from lockstep.units import docker_run
 
 CATALOGUE = recipe_file.load_catalogue(Path(__file__).parents[3] / "catalogue" / "recipes")
@@ -113,21 +122,11 @@ def test_without_a_command_the_defaults_become_flags() -> None:
 
 def test_placeholders_are_iterative_and_json_braces_stay() -> None:
     recipe = recipe_of(
-        "defaults:\n"
-        "  url: http://localhost:{port}\n"
-        "  port: 8\n"
-        '  spec: \'{"method": "mtp", "n": {n}}\'\n'
-        "  n: 3\n"
-        "command: |\n"
-        "  vllm serve {model} \\  \n"
-        "    --otlp-traces-endpoint {url} \\\n"
-        "    --speculative-config '{spec}' \\\n"
+        "defaults: {url: 'http://localhost:{port}', port: 8, spec: '{\"n\": {n}}', n: 3}\n"
+        "command: |\n  vllm serve {model} \\  \n    --url {url} \\\n    --more '{spec}' \\\n"
     )
-    assert serve_command(recipe) == (
-        *("vllm", "serve", "org/model"),
-        *("--otlp-traces-endpoint", "http://localhost:8"),
-        *("--speculative-config", '{"method": "mtp", "n": 3}'),
-    )
+    words = ("--url", "http://localhost:8", "--more", '{"n": 3}')
+    assert serve_command(recipe) == ("vllm", "serve", "org/model", *words)
 
 
 @pytest.mark.parametrize(
@@ -222,3 +221,188 @@ def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() ->
         *("--gpus", "all", "--network", "host", "--ipc", "host", "--shm-size", "16gb"),
         *("--entrypoint", "", "--ulimit", "memlock=-1"),
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "executor_config: {network: 'container:open-webui'}",
+        "lockstep: {ulimits: {'nofile=1 --privileged': 1}}",
+        "lockstep: {ulimits: {nofile: -2}}",
+    ],
+)
+def test_a_recipe_cannot_reach_beyond_its_container(text: str) -> None:
+    with pytest.raises(RecipeError):
+        docker_run.run_options(recipe_of(text))
+
+
+HEAD = 'recipe_version: "2"\nmodel: org/model\ncontainer: org/image:v1\n'
+OF_VLLM = HEAD + "command: |\n  vllm serve {model} "
+OF_SGLANG = HEAD + "runtime: sglang\ncommand: |\n  sglang serve --model-path {model} "
+OF_LLAMACPP = HEAD.replace("/model", "/model:Q4") + "command: |\n  llama-server -hf {model} "
+PATH, OF_REVISION = "--speculative-draft-model-path", Draft("org/d", "4")
+STATED = "\nlockstep:\n  draft: {model: org/other, licence: MIT}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "draft"),
+    [
+        (OF_VLLM + """--speculative-config '{"model":"org/d"}'""", Draft("org/d")),
+        (OF_VLLM + "--speculative-config.model org/d --speculative_config.revision 4", OF_REVISION),
+        (OF_SGLANG + f"{PATH}=org/d --speculative-draft-model-revision 4", OF_REVISION),
+        (OF_SGLANG + f"{PATH} org/d{STATED}", Draft("org/other", None, "MIT")),
+        # On the host already, the model's own head, and no repository.
+        (OF_VLLM + """--speculative-config '{"model":"/data/d"}'""", None),
+        (OF_VLLM + """--speculative-config '{"method":"mtp","model":"org/model"}'""", None),
+        (OF_VLLM + """--speculative-config '{"model":"org/../d"}'""", None),
+        # A file in a repository, which this engine does not look up.
+        (OF_LLAMACPP + "--model-draft org/d.gguf", None),
+        # No command can be made.
+        (OF_VLLM + """--speculative-config 'not JSON'""", None),
+    ],
+)
+def test_a_draft_that_only_the_command_names_is_found(text: str, draft: Draft | None) -> None:
+    assert draft_of(parse(text, Path("some.yaml"))) == draft
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        (OF_SGLANG + f"{PATH} org/d", False),
+        (OF_LLAMACPP + "--model-draft org/d.gguf", True),
+        # Another one is stated than the engine would open.
+        (OF_SGLANG + f"{PATH} org/d{STATED}", True),
+    ],
+)
+def test_a_draft_of_the_command_is_fetched_or_refused(text: str, is_refused: bool) -> None:
+    codes = {finding.code for finding in check(parse(text, Path("some.yaml")), catalogue.load())}
+    assert ("not-fetched" in codes) is is_refused
+    assert is_refused or "draft-licence-unknown" in codes
+
+
+VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
+
+
+@pytest.mark.parametrize(
+    ("given_words", "read"),
+    [
+        ("--max_model_len 4096", "--max-model-len 4096"),
+        ("--gpu-memory 0.95", "--gpu-memory-utilization 0.95"),
+        # Two options begin so, and one is no abbreviation of itself.
+        ("--max-num 4", "--max-num 4"),
+        ("-tp 2 --seed -1", "--tensor-parallel-size 2 --seed -1"),
+        ("-dcp=2 -qfp8", "--decode-context-parallel-size=2 --quantization fp8"),
+        ("-O3 -O 2", "--optimization-level 3 --optimization-level 2"),
+        ("--a_flag_of_a_fork a_value", "--a-flag-of-a-fork a_value"),
+    ],
+)
+def test_a_flag_is_read_in_full(given_words: str, read: str) -> None:
+    full_words = in_full_spelling(VLLM, ("vllm", "serve", "org/a_model", *given_words.split()))
+    assert full_words == ("vllm", "serve", "org/a_model", *read.split())
+
+
+def test_sglang_takes_abbreviations_and_llama_cpp_takes_underscores() -> None:
+    assert in_full_spelling(SGLANG, ("--mem-fraction", "0.95")) == ("--mem-fraction-static", "0.95")
+    assert in_full_spelling(LLAMA, ("--ctx_size", "4096")) == ("--ctx-size", "4096")
+    # Dotted flags are vLLM's.
+    words = ("--model-config.a", "1")
+    assert in_full_spelling(SGLANG, words) == words
+
+
+def test_dotted_flags_are_one_json_value_at_the_end() -> None:
+    command_line = (
+        "--speculative-config.model org/draft --seed 1 --speculative_config.method=eagle3"
+        " -sc.model other --speculative-config.num_speculative_tokens 3 --speculative-config.a.b 1k"
+        " --speculative-config.a.c+ x,y --speculative-config.a.c+ z"
+    )
+    words = in_full_spelling(VLLM, tuple(command_line.split()))
+    *leading_words, flag, value, last, last_value = words
+    # By another name it is another flag, and of equal flags vLLM takes the last.
+    assert (last, json.loads(last_value)) == (flag, {"model": "other"})
+    assert [*leading_words, flag] == ["--seed", "1", "--speculative-config"]
+    assert json.loads(value) == {
+        "model": "org/draft",
+        "method": "eagle3",
+        "num_speculative_tokens": 3,
+        "a": {"b": 1000, "c": ["x", "y", "z"]},
+    }
+
+
+@pytest.mark.parametrize("words", [("-O.level=3",), ("-O.level", "3")])
+def test_a_key_of_a_flag_of_one_letter_is_refused(words: tuple[str, ...]) -> None:
+    """The parser of 0.26 reads a level ".level=3"; Lockstep read a level {"level":3}."""
+    with pytest.raises(RecipeError, match=r"found -O\.level.*--compilation-config"):
+        in_full_spelling(VLLM, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("256k", 256_000), ("6G", 6 * 2**30), (".5", 0.5), ("1.1k", 1100)]
+)
+def test_a_size_is_read_as_the_engine_reads_it(text: str, number: float) -> None:
+    assert size(text) == number
+
+
+@pytest.mark.parametrize("text", ["6 GB", "1.5K"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"6 GB|1\.5"):
+        size(text)
+
+
+def foreign_engine(argv: str, engine: str = "vllm", **more: Any) -> dict[str, Any]:
+    name = {"name": "My_LLM.service", "kind": "unit", "engine": engine, "argv": argv.split()}
+    settings = {"environment": {}, "withheld": [], "image": "", "running": True, "mounts": {}}
+    return {**name, **settings, **more}
+
+
+@pytest.mark.parametrize(
+    ("engine", "argv", "model"),
+    [
+        ("vllm", "vllm serve org/M --port 8000 --enforce-eager", "org/M"),
+        ("vllm", "vllm serve --model org/M --port 8000", "org/M"),
+        ("sglang", "sglang serve --model-path org/M --tp 1", "org/M"),
+        ("llamacpp", "llama-server -m /m/x.gguf -c 4096", "/m/x.gguf"),
+        ("llamacpp", "llama-server -hf org/M:Q4_K_M -c 4096", "org/M:Q4_K_M"),
+    ],
+)
+def test_the_recipe_starts_the_same(engine: str, argv: str, model: str) -> None:
+    engine_facts = foreign_engine(argv, engine, environment={"A": 'b "c"'}, image="ghcr.io/x/y:1")
+    item = parse(adopted_recipe.recipe(engine_facts, "spark1"), Path("my-llm.yaml"))
+    assert item.engine and item.engine.name == engine and item.model == model
+    assert item.container == "ghcr.io/x/y:1" and item.executor_config["entrypoint"] == ""
+    assert environment(item)["A"] == 'b "c"'
+    flags = [word for word in argv.split() if word.startswith("--") and word != "--model"]
+    assert set(flags) <= set(serve_command(item))
+
+
+def test_json_stays_one_word_and_names_are_plain() -> None:
+    hub = {"HF_HOME": "/home/me/.cache/huggingface"}
+    engine_facts = foreign_engine(
+        "vllm serve org/M --speculative-config", withheld=["HF_TOKEN"], environment=hub
+    )
+    engine_facts["argv"].append('{"method": "mtp"}')
+    text = adopted_recipe.recipe(engine_facts, "spark1")
+    assert '{"method": "mtp"}' in serve_command(parse(text, Path("my-llm.yaml")))
+    assert "HF_TOKEN" in text and "unit My_LLM.service on spark1, running" in text
+    # Where its weights lie is not taken over.
+    assert "HF_HOME" not in text and "env:" not in text
+    line = '"my-llm": {"recipe": "my-llm", "unit": "my-llm-lockstep"},'
+    assert adopted_recipe.model(engine_facts) == line
+
+
+def test_paths_of_a_container_become_those_of_the_host() -> None:
+    engine_facts = foreign_engine(
+        "vllm serve /models/a --download-dir=/models/cache/x --served-model-name /mod",
+        mounts={"/models": "/srv/llm", "/models/cache": "/var/cache/llm"},
+        image="x/y:1",
+        environment={"CACHE": "/models/cache"},
+    )
+    text = adopted_recipe.recipe(engine_facts, "spark1")
+    item = parse(text, Path("my-llm.yaml"))
+    assert item.model == "/srv/llm/a" and environment(item)["CACHE"] == "/var/cache/llm"
+    assert "--download-dir=/var/cache/llm/x" in text and "/mod" in text.split()
+    assert "/srv/llm at /models" in text
+
+
+def test_without_a_model_there_is_no_recipe() -> None:
+    with pytest.raises(RecipeError, match="names no model"):
+        adopted_recipe.recipe(foreign_engine("vllm serve --port 8000"), "spark1")

@@ -6,21 +6,23 @@ import itertools
 import sys
 import zipfile
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_server import LocalServer, Reply, refused_address, serving
 
-from lockstep.core.errors import ResolveError
+from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitItem, PythonItem
+from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve import program
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.program import find_uv
 from lockstep.lock.resolve.python import EarlierLock, NoSolution, resolve_python
 from lockstep.lock.resolve.source_tree import Tree
+from lockstep.onhost.core import schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_uv")]
 
@@ -209,6 +211,51 @@ def test_a_release_gets_the_builds_with_cuda_of_what_nobody_asks_for_by_name():
         )
 
 
+# Reports about PyTorch's own index, which cannot be asked from where this was written, show such
+# pages: pytorch/test-infra#6116 (metadata beside the wheels), pytorch#153469 (wheels for aarch64
+# without a hash among others that have one), pytorch#181056 (files on another host than the pages).
+PAGE = """<!DOCTYPE html>
+<html>
+  <body>
+    <h1>Links for torch</h1>
+{links}
+  </body>
+</html>
+<!--TIMESTAMP 1763734496-->"""
+
+
+@pytest.mark.parametrize("has_hash", [True, False])
+def test_the_cuda_build_for_the_spark_is_taken_with_its_hash(has_hash: bool):
+    """The other wheels have a hash in any case."""
+    wheels = [wheel("torch", "2.10.0+cu130", tag, ["needed>=2"]) for tag in (AARCH64, X86_64)]
+    links = []
+    with serving({}) as files, serving(TORCH) as server:
+        for name, content in wheels:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                metadata = archive.read(archive.namelist()[0])
+            path = f"/whl/{name.replace('+', '%2B')}"
+            files.answers |= {path: Reply(content), f"{path}.metadata": Reply(metadata)}
+            digest = hashlib.sha256(content).hexdigest()
+            fragment = f"#sha256={digest}" if has_hash or name != wheels[0][0] else ""
+            core = f"sha256={hashlib.sha256(metadata).hexdigest()}"
+            links.append(
+                f'    <a href="{files.url}{path}{fragment}" data-dist-info-metadata="{core}" '
+                f'data-core-metadata="{core}">{name}</a><br/>'
+            )
+        page = PAGE.format(links="\n".join(links)).encode()
+        server.answers["/torch/torch/"] = Reply(page, 200, {"Content-Type": "text/html"})
+        pin = resolve_python(wanted_packages("torch==2.10.0+cu130"), Network(sources(server)))
+    assert pin.versions == {"needed": "2.0", "torch": "2.10.0+cu130"}
+    [torch] = [package for package in pin.packages if package.name == "torch"]
+    file, content = wheels[0]
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert torch == WheelPin("torch", "2.10.0+cu130", file, sha256)
+    # Its metadata is asked for alone: the wheel has gigabytes. Without a hash it is read for that
+    # by uv, whole; the other wheels, which a Spark does not take, are left alone.
+    read_wheels = [] if has_hash else [f"/whl/{file.replace('+', '%2B')}"]
+    assert sorted({path for path in files.paths if path.endswith("64.whl")}) == read_wheels
+
+
 # PyTorch's index does not say when a file was uploaded.
 DATED = {
     **TORCH,
@@ -319,3 +366,18 @@ def test_a_machine_without_uv_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResolveError, match="uv was not found"):
         find_uv()
+
+
+def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs() -> None:
+    """By the package index that this machine's uv asks."""
+    requirements = ("torch==2.13.0", "torchvision", "vllm==0.32.0", "mistral_common")
+    pypi = Sources(torch_index=None, flashinfer_index=None)
+    pin = resolve_python(PythonItem("engine", requirements, "aarch64", "3.12"), Network(pypi))
+    assert schema.build(PythonPin, asdict(pin), where="the lock", error=InventoryError) == pin
+    assert pin.versions["torch"] == "2.13.0" and pin.versions["vllm"] == "0.32.0"
+    # CUDA's libraries come along, of the generation that a Spark has.
+    assert pin.versions["cuda-toolkit"].startswith("13.")
+    assert len(pin.packages) > 150
+    for package in pin.packages:
+        platform = package.file.removesuffix(".whl").rpartition("-")[2]
+        assert platform == "any" or "aarch64" in platform, package.file
