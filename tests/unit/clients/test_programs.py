@@ -206,3 +206,10 @@ def test_aliases_and_overrides_count(tmp_path: Path) -> None:
     rows = [(model.name, model.model_name, model.context) for model in offer.models]
     # Without a model for agents `auto` has the least of all.
     assert rows == [("auto", "auto", 65536), ("big", "big", 65536), ("gpt-x", "big", 65536)]
+
+
+def test_a_model_of_several_hosts_has_their_smallest_context(tmp_path):
+    smaller = {**models["qwen"], "fallback": None, "overrides": {"max_model_len": 65536}}
+    two = {"gateway": {"peers": ("spark-1",)}, "models": {"qwen": smaller}}
+    offer = host_offer(tmp_path, more={"gateway": {"peers": ("spark-2",)}}, two=two)
+    assert {model.name: model.context for model in offer.models}["qwen"] == 65536
