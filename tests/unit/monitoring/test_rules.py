@@ -42,6 +42,9 @@ def test_a_threshold_is_the_host_s_own() -> None:
     plan = spark(expected={"free_disk_gib": 7.0}, gpu={"max_clock_mhz": 1900})
     text = rules_text(plan.settings)
     assert f"< {7 * 1024**3}" in text and " 7 GiB" in text and "1900 MHz" in text
+    # Without a cap or a recorded host nothing is judged of one.
+    without_either = rules_text(spark().settings)
+    assert "ClockCapLost" not in without_either and "PeerSilent" not in without_either
 
 
 def test_a_host_may_be_called_like_a_metric() -> None:
