@@ -5,8 +5,6 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from a_site import Site
-from an_older_site import UNIT, outdate
 from fake_spark import HOSTS
 
 from lockstep.tasks.run import log_filter
@@ -31,17 +29,6 @@ def test_the_second_deploy_changes_nothing_asks_once_and_names_no_operation(site
     # Who asks for every line gets it.
     result = site.deploy("-v")
     assert len(operations(result)) > 30 and "No changes" in result.stderr
-
-
-@pytest.mark.slow
-def test_of_an_older_host_only_the_steps_that_differ_are_named(site: Site) -> None:
-    outdate(site, ONE)
-    result = site.deploy()
-    restart = "Services | Restart hot models, one host at a time"
-    assert operations(result) == [restart]
-    lines = [line.strip() for line in result.stderr.splitlines()]
-    # It stands above all that is done in it.
-    assert lines[lines.index(f"{_HEADING}{restart}") + 1].endswith(f"one host at a time: {UNIT}")
 
 
 def test_a_warning_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The alert rules by the real promtool: each fires for its cause, and for nothing ordinary."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ pytestmark = pytest.mark.slow
 PLAN = spark("spark1", gpu={"max_clock_mhz": 2100})
 TEXT = rules_text(PLAN.settings, ["spark2"])
 EVERY = metric_names.alert_rules(TEXT)
-DASHBOARDS = Path(__file__).parents[2] / "docs/dashboards"
 GIB = 1024**3
 CERTIFICATE = 'lockstep_certificate_expiry_timestamp_seconds{path="/etc/ssl/spark.pem"}'
 DAY = 86400
@@ -210,18 +208,3 @@ def test_a_job_keeps_alerts_back_while_the_writer_tells_of_it(job: str, tmp_path
         for minute, fires in ((19, 0), (21, 1), (31, 1), (33, 0))
     ]
     run_test(tmp_path, series, {"alert_rule_test": tests})
-
-
-@pytest.mark.parametrize("file", sorted(DASHBOARDS.glob("*.json")), ids=lambda file: file.stem)
-def test_promtool_reads_every_expression_of_a_dashboard(file: Path, tmp_path: Path) -> None:
-    panels = json.loads(file.read_text(encoding="utf-8"))["panels"]
-    rules = [
-        {"record": "r", "expr": target["expr"].replace("$__rate_interval", "1m")}
-        for panel in panels
-        for target in panel["targets"]
-    ]
-    # A rule of the same name twice is a fault of its own.
-    groups = [{"name": f"{place}", "rules": [rule]} for place, rule in enumerate(rules)]
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
-    result = tools.run(["promtool", "check", "rules", "--lint=none", tmp_path / "rules.yml"])
-    assert result.returncode == 0, result.stdout + result.stderr

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab import up
 from lab.core.errors import LabError
 from lab.core.state import Lab, hosts
 from lab.host import disk, gpu
@@ -58,17 +57,6 @@ def test_a_machine_without_a_whole_driver_is_refused(machine: Path, lacks: str) 
     (machine / lacks).rename(machine / "away")
     with pytest.raises(LabError, match=r"no NVIDIA driver .*\nInstall it, or leave --gpu away"):
         gpu.options(hosts(1)[0], machine)
-
-
-def test_a_running_lab_gets_no_gpu_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab("one", tmp_path / "state", tmp_path / "cache")
-    status = {"hosts": [{}], "cgroups": "v2", "gpu": False}
-    monkeypatch.setattr(up.control, "ask", lambda *_: status)
-    up._require_equal(lab, up.LabRequest())
-    with pytest.raises(LabError, match="is up without the GPU"):
-        up._require_equal(lab, up.LabRequest(gpu=True))
-    status["gpu"] = True
-    up._require_equal(lab, up.LabRequest(gpu=True))
 
 
 def test_a_host_with_a_gpu_has_its_cdi_file_and_the_drivers_settings(tmp_path, monkeypatch) -> None:
