@@ -1,7 +1,6 @@
 """The output of `pyinfra INVENTORY deploy.py`: each change, and nothing about unchanged things."""
 
 import logging
-import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -9,14 +8,7 @@ from fake_spark import HOSTS
 
 from lockstep.tasks.run import log_filter
 
-ONE, _ = HOSTS
 _HEADING = "--> Starting operation: "
-
-
-def operations(result: subprocess.CompletedProcess[str]) -> list[str]:
-    """The headings of operations, without their frame."""
-    lines = result.stderr.splitlines()
-    return [line.removeprefix(_HEADING).strip() for line in lines if line.startswith(_HEADING)]
 
 
 @pytest.mark.slow
@@ -24,11 +16,11 @@ def test_the_second_deploy_changes_nothing_asks_once_and_names_no_operation(site
     result = site.deploy()
     assert site.document["hosts"] == whole
     assert [site.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
-    assert operations(result) == []
+    assert _HEADING not in result.stderr
     assert "None." in site.deploy("--dry").stderr
     # Who asks for every line gets it.
     result = site.deploy("-v")
-    assert len(operations(result)) > 30 and "No changes" in result.stderr
+    assert result.stderr.count(_HEADING) > 30 and "No changes" in result.stderr
 
 
 def test_a_warning_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
