@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ import run_record
 
 PRODUCT = ("lockstep", "tasks", "templates")
 #: The tests of one mutant take less than a minute here; a mutant that makes them hang is caught.
-_LIMIT_S = 600.0
+_LIMIT_S = 300.0
 _OPPOSITE: dict[type[ast.cmpop], str] = {
     **{ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is"},
     **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"},
@@ -173,14 +173,13 @@ class Judge:
         path = tree / mutant.file
         whole = path.read_text()
         try:
-            try:
-                path.write_text(mutant.apply(whole))
-            except ValueError:
-                return replace(mutant, verdict="gone")
+            path.write_text(mutant.apply(whole))
             red = self._red(tests, tree)
             path.write_text(whole)
             if "::" in red and (again := self._red([red], tree)):
                 red = f"red without the mutant, too: {again}"
+        except ValueError:
+            red = "gone"
         finally:
             path.write_text(whole)
             self._free_trees.put(tree)
@@ -218,19 +217,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="draws the same ones again; 1")
     parser.add_argument("--record", type=Path, help="keep verdicts here; go on after a cut")
     parser.add_argument("--again", type=Path, help="take the mutants of this record")
-    parser.add_argument("--list", action="store_true", help="only show the mutants")
     args = parser.parse_args()
-    earlier_verdicts = _by_place(run_record.read(args.again, Mutant))
-    mutants = list(earlier_verdicts.values()) or draw(
+    mutants = run_record.read(args.again, Mutant) or draw(
         args.paths or list(PRODUCT), args.seed, args.count
     )
-    if args.list:
-        print(*map(_description, mutants), sep="\n")
-        return 0
-    verdicts = _by_place(run_record.read(args.record, Mutant))
-    open_mutants = [
-        replace(candidate, verdict="") for candidate in mutants if candidate.place not in verdicts
-    ]
+    verdicts = {mutant.place: mutant for mutant in run_record.read(args.record, Mutant)}
+    open_mutants = [replace(item, verdict="") for item in mutants if item.place not in verdicts]
     workers = min(4, os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         judge = Judge(Path(folder), workers)
@@ -238,23 +230,14 @@ def main() -> int:
             run_record.add(args.record, mutant)
             verdicts[mutant.place] = mutant
             print(f"{mutant.verdict}\n{_description(mutant)}", flush=True)
-    places = [mutant.place for mutant in mutants if verdicts[mutant.place].verdict == "escaped"]
-    lost_places = [
-        place
-        for place, earlier in earlier_verdicts.items()
-        if place in places and earlier.verdict != "escaped"
-    ]
-    print(f"{len(mutants)} mutants, {len(places)} escaped")
-    if earlier_verdicts:
-        print(f"{len(lost_places)} of them were caught before")
-    for place in places:
-        note = ", and was caught before" if place in lost_places else ""
-        print(f"escaped{note}\n{_description(verdicts[place])}")
-    return 1 if lost_places else 0
-
-
-def _by_place(mutants: Iterable[Mutant]) -> dict[tuple[str, str, str, int], Mutant]:
-    return {mutant.place: mutant for mutant in mutants}
+    escaped_ones = [item for item in mutants if verdicts[item.place].verdict == "escaped"]
+    # A mutant of `--again` has its verdict of before.
+    lost_ones = [item for item in escaped_ones if item.verdict not in ("", "escaped")]
+    print(f"{len(mutants)} mutants, {len(escaped_ones)} escaped; {len(lost_ones)} caught before")
+    for mutant in escaped_ones:
+        note = ", and was caught before" if mutant in lost_ones else ""
+        print(f"escaped{note}\n{_description(mutant)}")
+    return 1 if lost_ones else 0
 
 
 def _description(mutant: Mutant) -> str:

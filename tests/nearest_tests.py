@@ -87,15 +87,12 @@ def _imported_names(text: str) -> set[str]:
 
 def changed_files() -> list[str]:
     """Files that differ from origin/main and still exist; of the last commit where none does."""
+    new_files = ("ls-files", "--others", "--exclude-standard")
     for since in ("origin/main", "HEAD", "HEAD~1"):
         base = _git("merge-base", "HEAD", since)
-        if base and (files := [*_git("diff", "--name-only", base[0]), *_untracked_files()]):
+        if base and (files := [*_git("diff", "--name-only", base[0]), *_git(*new_files)]):
             return sorted({file for file in files if (HERE / file).is_file()})
     return []
-
-
-def _untracked_files() -> list[str]:
-    return _git("ls-files", "--others", "--exclude-standard")
 
 
 def _git(*words: str) -> list[str]:

@@ -59,7 +59,7 @@ class FakeCommandFailure(Exception):
 
 
 class Spark:
-    """One host: `state` is everything on it, `fails` the faults planted_faults there."""
+    """One host: `state` is everything on it, `fails` the faults planted there."""
 
     def __init__(self, name: str, state: dict[str, Any], fails: dict[str, Any]) -> None:
         self.name = name

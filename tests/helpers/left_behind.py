@@ -30,15 +30,11 @@ def end_on_exit() -> Iterator[None]:
         env=outside(),
         start_new_session=True,
     ):
-        previous_mark = os.environ.get(NAME)
         os.environ[NAME] = mark
         try:
             yield
         finally:
-            if previous_mark is None:
-                os.environ.pop(NAME, None)
-            else:
-                os.environ[NAME] = previous_mark
+            os.environ.pop(NAME, None)
 
 
 def outside() -> dict[str, str]:

@@ -30,7 +30,9 @@ def archive() -> Iterator[LocalServer]:
 def test_apt_logs_in_at_the_archives_and_at_the_proxy(tmp_path: Path, archive) -> None:
     lines = (
         f"deb [trusted=yes] http://me:%23p%25%24s%22w'ord@{archive.host}/direct ./",
-        f"deb [trusted=yes] http://me:other@{archive.host}/direct-too ./",
+        f"deb [trusted=yes] http://{archive.host}/direct-and-open ./",
+        f"deb [trusted=yes] http://me:third@{archive.host}/direct/nearer/ ./",
+        f"deb [trusted=yes] http://token@{archive.host}/token ./",
         "deb [trusted=yes] http://far:away@archive.example/proxied ./",
     )
     settings = Settings(
@@ -50,7 +52,10 @@ def test_apt_logs_in_at_the_archives_and_at_the_proxy(tmp_path: Path, archive) -
         for request in archive.requests
     } == {
         ("/direct", basic("me:#p%$s\"w'ord"), None),
-        ("/direct-too", basic("me:other"), None),
+        # Not the login of /direct: that of the server, which is the proxy.
+        ("/direct-and-open", basic("via:pr$oxy"), None),
+        ("/direct/nearer", basic("me:third"), None),
+        ("/token", basic("token:"), None),
         ("http://archive.example/proxied", basic("far:away"), basic("via:pr$oxy")),
     }
 

@@ -127,17 +127,14 @@ def test_a_host_that_is_up_is_shown_until_now(prometheus: tuple[str, int], ask: 
 
 
 @pytest.mark.parametrize(
-    ("host", "more"),
-    [("spark-9", {}), ("spark-2", {"before_boot": True})],
-    ids=["never", "no boot"],
+    ("host", "more", "message"),
+    [
+        ("spark-9", {}, "no sample of spark-9 is here"),
+        ("spark-2", {"before_boot": True}, "no sample of spark-2 is here"),
+        ("spark-1", {"url": "http://127.0.0.1:9"}, "9 does not answer.*Remedy: journalctl -u"),
+    ],
+    ids=["never", "no boot", "no Prometheus"],
 )
-def test_a_host_of_which_nothing_is_known(ask: Any, host: str, more: dict[str, Any]) -> None:
-    with pytest.raises(FactUnreadable, match=f"no sample of {host} is here"):
+def test_what_is_not_known_is_named(ask: Any, host: str, more: Any, message: str) -> None:
+    with pytest.raises(FactUnreadable, match=message):
         ask(host, **more)
-
-
-def test_a_prometheus_that_does_not_run_is_named(ask: Any) -> None:
-    with pytest.raises(
-        FactUnreadable, match=r"127\.0\.0\.1:9 does not answer.*Remedy: journalctl -u"
-    ):
-        ask("spark-1", url="http://127.0.0.1:9")

@@ -1,8 +1,12 @@
-"""The specifications of builds and downloads for a host, and the parts that a host still lacks."""
+"""The specifications of builds and downloads for a host, what it lacks, and secrets brought to it.
+
+How the hub's token comes there, unseen: tests/operations/test_given_secrets.py.
+"""
 
 import copy
 import hashlib
 import json
+from fnmatch import fnmatch
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -10,6 +14,8 @@ from typing import Any
 
 from a_spark import COMMIT, pins_for, spark, wheel
 
+from lockstep.deploy.questions import questions
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import engine_check_hash, engine_spec, missing_engine_parts, weights_spec
 from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
@@ -17,6 +23,7 @@ from lockstep.inventory.settings import ModelData, Settings
 from lockstep.lock.pins import CheckpointPin, FilePin, Pins
 from lockstep.onhost.weights import weights_spec as on_host
 from lockstep.recipes import recipe_file
+from lockstep.units.tls_unit import UNIT
 
 
 def spec_of(**data: object) -> dict[str, Any]:
@@ -28,10 +35,6 @@ SPEC = spec_of()
 COMPILED = "vllm-0.19.1.dev1+gbbbbbbbbb.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 
 
-def package(name: str, version: str, stage: str) -> dict[str, Any]:
-    return {**vars(wheel(name, version)), "stage": stage}
-
-
 def test_the_fork_is_specified_to_the_last_commit() -> None:
     # The builder on the host reads each of them by its name.
     assert set(SPEC) == {
@@ -40,16 +43,14 @@ def test_the_fork_is_specified_to_the_last_commit() -> None:
         *("expected", "recipes", "proxy", "engine_cuda", "waive_kernels"),
     }
     assert SPEC["torch_index"] == "https://download.pytorch.org/whl/cu130"
-    assert SPEC["packages"] == [
-        package("flashinfer-cubin", "1.0", "flashinfer"),
-        package("flashinfer-jit-cache", "1.0", "flashinfer"),
-        package("flashinfer-python", "1.0", "flashinfer"),
-        package("mistral-common", "1.0", "vllm"),
-        package("torch", "2.10.0+cu130", "pytorch"),
-        package("torchvision", "1.0", "pytorch"),
-        package("transformers", "5.4.0", "vllm"),
-    ]
-    assert SPEC["built_with"] == [package("setuptools", "1.0", "vllm")]
+    assert {item["name"]: item["stage"] for item in SPEC["packages"]} == {
+        **dict.fromkeys(("torch", "torchvision"), "pytorch"),
+        **dict.fromkeys(
+            (f"flashinfer-{x}" for x in ("cubin", "jit-cache", "python")), "flashinfer"
+        ),
+        **dict.fromkeys(("mistral-common", "transformers"), "vllm"),
+    }
+    assert SPEC["built_with"] == [{**vars(wheel("setuptools", "1.0")), "stage": "vllm"}]
     assert SPEC["expected"] == {item["name"]: item["version"] for item in SPEC["packages"]}
     assert SPEC["precompiled"] == {
         "name": "vllm",
@@ -216,3 +217,32 @@ def test_a_model_and_its_draft_are_fetched_and_no_borrowed_file_is_lost() -> Non
 ANOTHERS_DRAFT = (
     "model: org/other\ncontainer: a/b\ndefaults: {port: 3}\nlockstep: {draft: {model: org/main}}\n"
 )
+
+
+def intended_host(**data: object) -> DesiredState:
+    plan = spark(**data)
+    return DesiredState(plan, pins_for(plan))
+
+
+def test_caddy_is_given_a_certificate_that_the_deploy_brings() -> None:
+    tls = {"certificate": {"file": "~/chain.pem"}, "key": {"command": ("pass", "spark")}}
+    host = intended_host(gateway={"bind": "0.0.0.0", "tls": tls})
+    chain, key = host.uploaded_secrets
+    assert (chain.key, key.key) == ("gateway.tls.certificate", "gateway.tls.key")
+    assert key.mode == chain.mode == "0600"
+    unit = next(file.text for file in host.all_files if file.path.endswith(UNIT))
+    assert f"LoadCredential=certificate:{chain.path}\n" in unit
+    assert f"LoadCredential=key:{key.path}\n" in unit
+
+
+def test_one_that_the_inventory_names_no_more_is_found_and_so_removed() -> None:
+    source = {"command": ("false",)}
+    hook = {"webhook": "https://example.org/hook", "token": source}
+    monitoring = {"enabled": True, "tell": (hook,)}
+    tls = {"certificate": source, "key": source}
+    with_all = intended_host(gateway={"bind": "0.0.0.0", "tls": tls}, monitoring=monitoring)
+    patterns = questions(intended_host())["files.leftovers"]["named"]
+    paths = [secret.path for secret in with_all.uploaded_secrets]
+    assert len(paths) == 3
+    for path in paths:
+        assert any(fnmatch(path, pattern) for pattern in patterns), path

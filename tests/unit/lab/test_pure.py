@@ -1,17 +1,21 @@
-"""Names and places of a lab, its readings of the machine underneath, and a guest's command."""
+"""Names and places of a lab, a guest's command, and content: built once, named by its inputs."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 from lab_servers import until
 
 from lab import control
+from lab.core.cache import build_once, fingerprint, prune
 from lab.core.errors import LabError
 from lab.core.state import Lab, find_host, hosts, open_lab
 from lab.host import connection, disk, network
 from lab.host.cable import MOST_FRAMES, Line
 from lab.host.machine import nspawn_command
+from lab.packages import installed_wheels
 
 
 @pytest.fixture
@@ -78,12 +82,6 @@ def test_a_slow_line_delivers_in_order_and_not_before_its_time_and_drops_what_is
     assert line.due(12.0)[-1] == str(MOST_FRAMES - 1).encode()
 
 
-@pytest.mark.parametrize("count", [0, 17])
-def test_a_number_of_hosts_that_the_subnet_cannot_hold_is_refused(count: int) -> None:
-    with pytest.raises(LabError, match="1 to 16"):
-        hosts(count)
-
-
 def test_a_lab_is_named_by_argument_then_environment_then_default(monkeypatch) -> None:
     monkeypatch.delenv("LOCKSTEP_LAB", raising=False)
     assert open_lab().name == "lab"
@@ -92,8 +90,68 @@ def test_a_lab_is_named_by_argument_then_environment_then_default(monkeypatch) -
     # It is part of a namespace, where no two labs may meet.
     assert open_lab("lab").host_namespace(hosts(1)[0]) == "lockstep-lab.spark1"
     assert open_lab("lab-spark1").namespace == "lockstep-lab-spark1"
+    # As many hosts as the subnet can hold.
+    for count in (0, 17):
+        with pytest.raises(LabError, match="1 to 16"):
+            hosts(count)
     for name in ("Lab", "a.b", "1st", "a/b", "a" * 25):
         with pytest.raises(LabError, match="lab name"):
             open_lab(name)
     with pytest.raises(LabError, match=r"no host 'spark3' in this lab\nKnown: spark1, spark2\."):
         find_host(hosts(2), "spark3")
+
+
+def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    def interrupt_build(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_once(tmp_path / "thing", interrupt_build, print, "thing")
+    assert not (tmp_path / "thing").exists()
+    # Nor has the next one anything of it.
+    (tmp_path / "thing.unfinished").mkdir(exist_ok=True)
+    (tmp_path / "thing.unfinished" / "left over").write_text("x")
+    build_once(tmp_path / "thing", lambda folder: None, print, "thing")
+    assert list((tmp_path / "thing").iterdir()) == []
+
+
+def test_a_fingerprint_changes_with_the_content_of_a_file_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("one")
+    earlier_fingerprint = fingerprint(["1.0", tmp_path])
+    (tmp_path / "file").write_text("two")
+    assert fingerprint(["1.0", tmp_path]) != earlier_fingerprint
+    assert fingerprint(["ab", "c"]) != fingerprint(["a", "bc"])
+
+
+def test_a_replaced_build_is_removed_only_when_nobody_has_used_it_for_long(tmp_path: Path) -> None:
+    for name in ("index-current", "index-used", "index-old", "index-", "root-old"):
+        (tmp_path / name).mkdir()
+    month = 30 * 86400
+    for name in ("index-current", "index-used", "index-old", "root-old"):
+        os.utime(tmp_path / name, (time.time() - month, time.time() - month))
+    build_once(tmp_path / "index-used", lambda new: None, print, "index")
+    prune(tmp_path, ["index"], [tmp_path / "index-current"], print)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"index-current", "index-used", "index-", "root-old"}
+
+
+def test_a_second_call_makes_everything_anew_and_leaves_what_is_no_wheel(tmp_path: Path) -> None:
+    out, info = tmp_path / "out", tmp_path / "site/torch-1.dist-info"
+    info.mkdir(parents=True)
+    (tmp_path / "site/torch.py").write_text("")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1\n\n")
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n")
+    (info / "RECORD").write_text("torch-1.dist-info/METADATA,,\ntorch-1.dist-info/WHEEL,,\n")
+    words = [str(out), str(tmp_path / "site"), "--need", "torch"]
+    package = out / "torch/__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("")
+    assert installed_wheels.main(words) == 0
+    assert package.exists(), "its folder had no wheel of ours"
+    assert installed_wheels.main(words) == 0
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.whl")) == [
+        "simple/torch/torch-1-py3-none-any.whl",
+        "torch/torch/torch-1-py3-none-any.whl",
+        "wheels/torch-1-py3-none-any.whl",
+    ]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from a_spark import spark
 from click.testing import CliRunner
+from tools import run
 
 from lockstep.cli.main import main
 from lockstep.monitoring.rules import rules_text
@@ -42,6 +43,9 @@ def test_a_threshold_is_the_host_s_own() -> None:
     plan = spark(expected={"free_disk_gib": 7.0}, gpu={"max_clock_mhz": 1900})
     text = rules_text(plan.settings)
     assert f"< {7 * 1024**3}" in text and " 7 GiB" in text and "1900 MHz" in text
+    # Without a cap or a recorded host nothing is judged of one.
+    without_either = rules_text(spark().settings)
+    assert "ClockCapLost" not in without_either and "PeerSilent" not in without_either
 
 
 def test_a_host_may_be_called_like_a_metric() -> None:
@@ -51,12 +55,14 @@ def test_a_host_may_be_called_like_a_metric() -> None:
     assert alerts["GpuHot"]["expr"] == 'lockstep_gpu_hot{job!="peer"} == 1'
 
 
-@pytest.mark.parametrize("dashboard", ["models", "spark"])
-def test_each_panel_asks_for_metrics_that_exist_of_the_chosen_spark(dashboard: str, tmp_path: Path):
-    file = _REPOSITORY / f"docs/dashboards/{dashboard}.json"
+DASHBOARDS = sorted((_REPOSITORY / "docs/dashboards").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_each_panel_asks_for_metrics_that_exist_of_the_chosen_spark(file: Path, tmp_path: Path):
     published_names = metric_names.published_metrics(tmp_path)
-    panels = json.loads(file.read_text(encoding="utf-8"))["panels"]
-    for panel in panels:
+    groups = []
+    for panel in json.loads(file.read_text(encoding="utf-8"))["panels"]:
         for target in panel["targets"]:
             names = metric_names.queried_metrics(target["expr"])
             assert names and names <= published_names, (panel["title"], names - published_names)
@@ -64,4 +70,10 @@ def test_each_panel_asks_for_metrics_that_exist_of_the_chosen_spark(dashboard: s
             own = [name for name in names if name.startswith(("lockstep_", "node_"))]
             of_both = [name for name in own if "gateway" not in name]
             assert not of_both or 'job!="peer"' in target["expr"], panel["title"]
+            # A rule of the same name twice in a group is a fault of its own.
+            rule = {"record": "r", "expr": target["expr"].replace("$__rate_interval", "1m")}
+            groups.append({"name": f"{len(groups)}", "rules": [rule]})
         assert panel["datasource"]["uid"] == "${source}"
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
+    result = run(["promtool", "check", "rules", "--lint=none", tmp_path / "rules.yml"])
+    assert result.returncode == 0, result.stdout + result.stderr

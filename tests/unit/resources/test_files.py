@@ -26,7 +26,6 @@ SAME_FOLDER = {"kind": "folder", "mode": "0750", "text": None, **OWNERS}
     [
         (None, None),
         (OTHER, "other\n"),
-        ({**OTHER, "text": ""}, ""),
         ({**SAME, "mode": "0755"}, "text\n"),
         ({**SAME, "owner": "spark"}, "text\n"),
         ({**SAME, "group": "root"}, "text\n"),

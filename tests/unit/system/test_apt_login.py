@@ -35,25 +35,6 @@ def test_everybody_may_read_what_is_left(text: str, expected_text: str) -> None:
     assert without_logins(text) == expected_text
 
 
-def test_the_nearest_address_comes_first_and_is_whole() -> None:
-    login_addresses = logins(
-        [
-            "deb https://me:one@a.example/debian noble main",
-            "deb https://me:t%25wo@a.example:8443/debian/ ./",
-            "deb https://token@a.example/debian-security noble main",
-            "deb https://b.example/open noble main",
-        ],
-        ["http://via:proxy@a.example:3128", "http://c.example:3128"],
-    )
-    assert login_addresses == (
-        "machine https://a.example/debian-security/ login token",
-        "machine https://a.example:8443/debian/ login me password t%wo",
-        "machine https://a.example/debian/ login me password one",
-        "machine http://a.example:3128 login via password proxy",
-    )
-    assert logins(["deb https://b.example/open noble main"], []) == ()
-
-
 @pytest.mark.parametrize("login", ["me:two%20words", "me:", ":word", "me:a%0Ab"])
 def test_what_auth_conf_cannot_hold_is_refused_without_showing_it(login: str) -> None:
     line = f"deb https://{login}@a.example/x ./"

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,24 +14,10 @@ from lab.carry import whole_run
 
 
 def _measure(run: whole_run.Run) -> dict[str, Any]:
-    """A step that has a figure."""
-    return {"seconds": 1.2345, "name": run.name}
-
-
-def _fail(run: whole_run.Run) -> dict[str, Any]:
-    """A step that fails."""
-    raise whole_run.StepFailure("HTTP 503 | down", {"code": 503})
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_run, "STEPS", {
-        "first": (_measure, 10, 1, ()),
-        "broken": (_fail, 10, 1, ("first",)),
-        "behind": (_measure, 10, 1, ("broken",)),
-        "last": (_measure, 10, 1, ("first",)),
-        "long": (_measure, 900, 800, ()),
-    })  # fmt: skip
+    """A step that has a figure; "broken" fails."""
+    if run.name == "broken":
+        raise whole_run.StepFailure("HTTP 503 | down", {"code": 503})
+    return {"seconds": 1.2345}
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
@@ -44,36 +28,28 @@ def _run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, 
     return code, json.loads((out / "whole_run.json").read_text())["steps"]
 
 
-def test_a_step_that_fails_ends_only_those_that_need_it(steps, monkeypatch, tmp_path) -> None:
+def test_a_step_that_fails_ends_only_those_that_need_it_and_a_later_call_repeats_only_these(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needs = {"first": (), "broken": ("first",), "behind": ("broken",), "last": ("first",)}
+    steps = {name: (_measure, 10, 1, of) for name, of in needs.items()}
+    monkeypatch.setattr(whole_run, "STEPS", {**steps, "long": (_measure, 900, 800, ())})
     code, results = _run(monkeypatch, tmp_path)
     assert code == 1
-    assert {name: result["state"] for name, result in results.items()} == {
-        "first": "measured",
-        "broken": "failed",
-        "behind": "not measured",
-        "last": "measured",
-        "long": "not measured",
-    }
-    assert results["behind"]["reason"] == "needs broken"
-    assert results["long"]["reason"] == "no time left"
+    states = [(result["state"], result.get("reason")) for result in results.values()]
+    assert [state for state, _ in states] == [
+        *("measured", "failed", "not measured", "measured", "not measured")
+    ]
+    assert [states[at][1] for at in (2, 4)] == ["needs broken", "no time left"]
     assert r"HTTP 503 \| down; code: 503" in (tmp_path / "whole_run.md").read_text()
-
-
-def test_a_later_call_goes_on_and_repeats_only_what_failed_or_is_asked_for(
-    steps: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    _run(monkeypatch, tmp_path, "first")
     step_names: list[str] = []
-
-    def note(run: whole_run.Run) -> dict[str, Any]:
-        """A step that is noted."""
-        step_names.append(run.name)
-        return {}
-
-    noted_steps = {name: (note, *limits) for name, (_, *limits) in whole_run.STEPS.items()}
+    noted_steps = {
+        name: (lambda run: step_names.append(run.name) or {}, 10, 1, of)
+        for name, of in needs.items()
+    }
     monkeypatch.setattr(whole_run, "STEPS", noted_steps)
     assert _run(monkeypatch, tmp_path)[0] == 0
-    assert step_names == ["broken", "behind", "last"]
+    assert step_names == ["broken", "behind"]
     _run(monkeypatch, tmp_path, "--again", "first")
     assert step_names[-1] == "first"
 
@@ -92,31 +68,11 @@ def test_a_command_that_hangs_is_ended_with_its_children_at_the_limit_of_its_ste
     assert "begun" in (tmp_path / "hangs.txt").read_text()
 
 
-SCRIPT = Path(carry.__file__).with_name("pack.sh")
-PACK = SCRIPT.read_text(encoding="utf-8")
-
-
 def test_each_program_begins_where_its_package_says() -> None:
     """Begun elsewhere, pyinfra orders operations otherwise: hosts did not wait for each other."""
-    programs = re.findall(r"^program (\S+) (\S+) (\S+)$", PACK, re.MULTILINE)
+    text = Path(carry.__file__).with_name("pack.sh").read_text(encoding="utf-8")
+    programs = re.findall(r"^program (\S+) (\S+) (\S+)$", text, re.MULTILINE)
     assert [name for name, *_ in programs] == ["lockstep", "pyinfra"]
-    entry_points_by_name = {
-        entry.name: entry.value for entry in entry_points(group="console_scripts")
-    }
     for name, module, function in programs:
-        assert f"{module}:{function}" == entry_points_by_name[name]
-
-
-def test_its_folders_may_be_relative(tmp_path: Path) -> None:
-    (tmp_path / "debs").mkdir()
-    (tmp_path / "lab/carry").mkdir(parents=True)
-    shutil.copy(SCRIPT, tmp_path / "lab/carry")
-    python = tmp_path / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    # It knows the root's identity and nothing else, so the script ends behind it.
-    python.write_text('#!/bin/sh\ncase "$2" in *identity*) echo abc ;; *) exit 9 ;; esac\n')
-    python.chmod(0o755)
-    words = ["sh", "lab/carry/pack.sh", "work", "parts", "debs"]
-    assert subprocess.run(words, cwd=tmp_path).returncode == 9
-    assert (tmp_path / "parts/identity").read_text() == "abc\n"
-    assert not list((tmp_path / "work").iterdir())
+        (entry,) = entry_points(group="console_scripts", name=name)
+        assert entry.value == f"{module}:{function}"
