@@ -2,15 +2,20 @@
 
 import fcntl
 import json
+import os
 import secrets
 import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+from a_restic import open_cheaply
 from a_webui import OLD, Spark, running
+from lab_servers import until
 
 from lockstep.onhost.backup import backup
-from lockstep.onhost.core import errors, runner
+from lockstep.onhost.core import errors, layout, runner
 from lockstep.onhost.records import deploy_lock, restic_client
 from lockstep.onhost.webui import data_copies, update
 
@@ -193,3 +198,53 @@ def test_a_restore_and_a_deploy_keep_away_from_each_other(spark, monkeypatch):
     run_backup(spark, "restore", "0123")
     assert "restore of a backup" in str(holders[0])
     assert deploy_lock.lock_holder(lock) is None
+
+
+@pytest.fixture
+def own(paths, monkeypatch) -> restic_client.ResticRepository:
+    open_cheaply(monkeypatch)
+    own = restic_client.ResticRepository(paths)
+    own.make_repository()
+    return own
+
+
+def test_the_policy_forgets_by_tag(tmp_path, own):
+    file = tmp_path / "file"
+    for number in range(3):
+        file.write_text(str(number))
+        own.save_snapshot([file], ["nightly", f"generation={number}"])
+    own.save_snapshot([file], ["update", "generation=9"])
+    own.forget_snapshots_beyond_policy("nightly", {"daily": 1, "weekly": 0})
+    assert [snapshot.tag_value("generation") for snapshot in own.snapshots()] == ["9", "2"]
+    # What restic says is the reason of a fault.
+    with pytest.raises(errors.Problem, match=r"backup in .*backup"):
+        restic_client.ResticRepository(layout.Paths(tmp_path / "none")).snapshots()
+
+
+def _begin_backup(own: restic_client.ResticRepository) -> subprocess.Popen[bytes]:
+    """Start a backup that holds the repository's lock until its standard input ends."""
+    names = {"RESTIC_REPOSITORY": own.place, "RESTIC_PASSWORD_FILE": str(own.password)}
+    process = subprocess.Popen(
+        ["restic", "--no-cache", "backup", "--stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **names},
+    )
+    locks = Path(own.place) / "locks"
+    until(lambda: any("tmp" not in lock.name for lock in locks.iterdir()), "its lock is there")
+    return process
+
+
+def test_a_repository_in_use_is_not_called_damaged_and_a_killed_backup_is_in_nobodys_way(own):
+    backup = _begin_backup(own)
+    with pytest.raises(restic_client.RepositoryInUse, match="wait until that has ended"):
+        own.verify_every_byte()
+    backup.communicate(b"")
+    own.verify_every_byte()
+    killed_backup = _begin_backup(own)
+    killed_backup.kill()
+    killed_backup.communicate()
+    locks = Path(own.place) / "locks"
+    assert list(locks.iterdir())
+    own.verify_every_byte()
+    assert not list(locks.iterdir())

@@ -460,15 +460,6 @@ def test_wait_sees_a_start_that_no_switch_made(spark):
     assert spark.command("wait") == 1
 
 
-def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
-    commands = []
-    monkeypatch.setattr("os.execvp", lambda program, argv: commands.append(argv))
-    spark.command("log", "qwen", "-f")
-    spark.command("log", "eagle")
-    assert commands[0][-2:] == [f"--unit={QWEN_UNIT}", "--follow"]
-    assert "--no-pager" in commands[1] and commands[1][-1] == "--unit=eagle.service"
-
-
 def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
     assert switch_sh.main(["--worker", "qwen", "anna"], spark.paths) == 0
     spark.systemd.unit(MISTRAL_UNIT, start_ok=False)

@@ -272,20 +272,7 @@ def test_what_is_found_beside_the_start_is_told_and_keeps_no_engine_down(spark, 
         assert words in output
 
 
-def test_the_disk_of_the_weights_is_measured(spark, monkeypatch):
-    monkeypatch.setattr(disk_rate, "measure_once", lambda *_: 470.4)
-    assert "lockstep gate: the disk of the weights gives 470 MB/s\n" in spark.start()
-
-
 def test_the_program_takes_the_model_and_the_longest_wait(spark):
     write_meminfo(spark.paths, available_gib=41.2)
     with pytest.raises(errors.Problem, match=r"41\.2 GiB available after 0 s"):
         start_gate.main(["qwen", "--wait", "0"], spark.paths)
-
-
-def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path):
-    path = tmp_path / "models.json"
-    path.write_text('{"name": "spark1", "models": {"qwen": {"unit": 7}}}')
-    message = rf"{path}.*models\.qwen\.unit must be text; found 7.*Remedy: run the deploy again"
-    with pytest.raises(errors.Problem, match=message):
-        config.load_host(path)
