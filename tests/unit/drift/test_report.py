@@ -180,9 +180,7 @@ def test_a_removal_and_another_inventory_know_every_file_in_our_folders() -> Non
     assert WEBUI_SECRETS in question["allowed"] and WEBUI_SECRETS not in question["files"]
 
 
-def test_a_host_that_answered_is_left_what_concerns_it_and_no_more_than_its_page_shows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_that_answered_is_left_what_concerns_it_and_no_more_than_its_page_shows(monkeypatch):
     first, two = perfect(ONE), perfect(TWO)
     first["facts"]["file"][SWITCH] = 32 * "0"
     two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
@@ -233,9 +231,7 @@ def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it() -> None
     assert command(DriftRow("a.service", "/etc/x", packaged_path))[:2] == ("systemctl", "cat")
 
 
-def test_a_checkout_is_put_right_as_its_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkout_is_put_right_as_its_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = tmp_path / "the engine/vllm"
     source.mkdir(parents=True)
     program(tmp_path / "bin", "stat", 'printf "engines of %s" "$3"\n')

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_restic import open_cheaply
-from a_webui import OLD, Spark, running
+from a_webui import OLD, Spark, open_cheaply, running
 from lab_servers import until
 
 from lockstep.onhost.backup import backup

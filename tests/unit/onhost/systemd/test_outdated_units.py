@@ -56,12 +56,7 @@ def test_a_stop_that_fails_is_said_and_a_unit_without_a_main_process_yet_is_read
 
 @pytest.mark.parametrize(
     ("file_time", "entry_time", "verb"),
-    [
-        (100, 100, None),
-        (100, None, "restart"),
-        (102, 100, "restart"),
-        (None, 100, "stop"),
-    ],
+    [(100, 100, None), (100, None, "restart"), (102, 100, "restart"), (None, 100, "stop")],
 )
 def test_ports_are_opened_anew_where_their_file_is_newer(
     systemd, tmp_path, file_time, entry_time, verb
