@@ -34,11 +34,8 @@ def test_each_question_of_the_first_hour_has_its_answer() -> None:
         key: {fact["what"]: fact["found"] for fact in part["facts"]} for key, part in parts.items()
     }
     for part, item, value in (
-        ("identity", "DGX_OTA_VERSION", "7.5.0"),
-        ("identity", "factory: DGX_SWBUILD_VERSION", "7.2.3"),
         ("identity", "held: docker-ce", "5:29.2.1-1~ubuntu.24.04~noble"),
         ("docker", "made for driver: /var/run/cdi/nvidia.yaml", "580.95.05"),
-        ("memory", "MemAvailable GiB", "102.20"),
         ("oom", "a session over SSH (this one)", "-900"),
     ):
         assert found[part][item] == value

@@ -14,7 +14,7 @@ from a_webui import OLD, Spark, open_cheaply, running
 from lab_servers import until
 
 from lockstep.onhost.backup import backup
-from lockstep.onhost.core import errors, layout, runner
+from lockstep.onhost.core import errors, runner
 from lockstep.onhost.records import deploy_lock, restic_client
 from lockstep.onhost.webui import data_copies, update
 
@@ -205,19 +205,6 @@ def own(paths, monkeypatch) -> restic_client.ResticRepository:
     own = restic_client.ResticRepository(paths)
     own.make_repository()
     return own
-
-
-def test_the_policy_forgets_by_tag(tmp_path, own):
-    file = tmp_path / "file"
-    for number in range(3):
-        file.write_text(str(number))
-        own.save_snapshot([file], ["nightly", f"generation={number}"])
-    own.save_snapshot([file], ["update", "generation=9"])
-    own.forget_snapshots_beyond_policy("nightly", {"daily": 1, "weekly": 0})
-    assert [snapshot.tag_value("generation") for snapshot in own.snapshots()] == ["9", "2"]
-    # What restic says is the reason of a fault.
-    with pytest.raises(errors.Problem, match=r"backup in .*backup"):
-        restic_client.ResticRepository(layout.Paths(tmp_path / "none")).snapshots()
 
 
 def _begin_backup(own: restic_client.ResticRepository) -> subprocess.Popen[bytes]:

@@ -407,8 +407,6 @@ def test_with_a_sudo_rule_it_becomes_root_with_the_rules_arguments(operator, mon
     [
         ("gemma", f"unknown model 'gemma'. Known: {', '.join(UNITS)}, none, status, log, wait"),
         ("qwen --wait --dry", "qwen does not take --dry"),
-        ("log", f"log of what? Known: {', '.join(UNITS)}"),
-        ("log none", "unknown model 'none'. Known: qwen, mistral, eagle"),
     ],
 )
 def test_wrong_use_is_explained(spark, words, message):

@@ -2,16 +2,19 @@
 
 import contextlib
 import os
+import ssl
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from a_clock import Clock
 from a_disk import Disk, write_checkpoint
-from a_model import about
+from a_model import about, tell
 from a_model_host import UP, ModelHost
 from a_probe import program
 from onhost_fakes import (
+    FakeDocker,
     host_root,
     let_the_kernel_kill,
     put_in_container,
@@ -19,12 +22,13 @@ from onhost_fakes import (
     write_models,
 )
 
-from lockstep.onhost.cluster import rank_memory_guard, run_records
-from lockstep.onhost.core import clock, config, errors, layout
+from lockstep.onhost.cluster import lone_rank_refusal, member_server, rank_memory_guard, run_records
+from lockstep.onhost.core import clock, config, errors, layout, topology
+from lockstep.onhost.docker import docker_api
 from lockstep.onhost.records import models_by_boot, watch_findings
-from lockstep.onhost.switching import start_gate
-from lockstep.onhost.system import disk_read_ahead
-from lockstep.onhost.systemd import transient_job
+from lockstep.onhost.switching import precheck, start_gate
+from lockstep.onhost.system import disk_read_ahead, link_presence
+from lockstep.onhost.systemd import transient_job, units
 from lockstep.onhost.weights import disk_rate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
@@ -366,3 +370,78 @@ def test_a_file_system_without_a_disk_is_left_alone(paths):
     assert ":" in disk_read_ahead.disk_name(device, paths)
     paths.read_ahead.write_text("{") if paths.run.exists() else None
     disk_read_ahead.put_back(paths, pytest.fail)
+
+
+PORT_PAIR = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+LINK_FOLDERS = [
+    f"sys/class/{place}"
+    for interface, device in PORT_PAIR.items()
+    for place in (f"net/{interface}", f"infiniband/{device}")
+]
+MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
+PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": PORT_PAIR}
+GLM = about(unit="vllm-glm.service", model="glm")
+
+
+@pytest.fixture
+def member(tmp_path) -> layout.Paths:
+    """A host that is a member, with both interfaces of a port and their RDMA devices."""
+    models = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
+    member = host_root(tmp_path / "root", models)
+    tell(member, clusters={"pair": PAIR})
+    for folder in LINK_FOLDERS:
+        (member.root / folder).mkdir(parents=True)
+    member.run.mkdir(parents=True, exist_ok=True)
+    return member
+
+
+def unplug(member: layout.Paths) -> None:
+    """Unplug the cable as DGX OS does: both functions of the port are gone."""
+    for folder in LINK_FOLDERS:
+        (member.root / folder).rmdir()
+
+
+def test_no_rank_starts_with_a_device_that_is_not_there(member):
+    part = run_records.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    run_records.save_switch_part(member, part)
+    assert lone_rank_refusal.main(["admit", "glm"], member) == 0
+    unplug(member)
+    message = r"spark1 has no network interface enp1s0f0np0 .*stopped\. Remedy: plug the cable in"
+    with pytest.raises(errors.Problem, match=message):
+        lone_rank_refusal.main(["admit", "glm"], member)
+    # What needs no link starts.
+    assert lone_rank_refusal.main(["admit", "own"], member) == 0
+
+
+def test_an_rdma_device_that_is_gone_is_missed_by_a_link_with_rdma_only(member):
+    (member.root / "sys/class/infiniband/rocep1s0f0").rmdir()
+    pair = config.load_host(member.models).clusters["pair"]
+    with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
+        link_presence.refuse_missing_links("glm", pair, member)
+    link_presence.refuse_missing_links("glm", replace(pair, links={"enp1s0f0np0": ""}), member)
+
+
+def test_a_member_refuses_before_anything_is_stopped(member, systemd):
+    host = config.load_host(member.models)
+    for model in host.models.values():
+        systemd.unit(model.unit)
+    docker = FakeDocker(member.docker_socket)
+    unplug(member)
+    unit_states = units.units_by_name(model.unit for model in host.models.values())
+    check = precheck.Precheck(host, member, docker_api.Docker(member.docker_socket), unit_states)
+    try:
+        with pytest.raises(errors.Problem, match="no network interface enp1s0f0np0"):
+            check.check_start(host.model("glm"))
+        check.check_start(host.model("own"))
+    finally:
+        docker.close()
+
+
+def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
+    """Documentation's own network (RFC 5737, 3849): no machine has an address of it."""
+    for address in ("192.0.2.1", "2001:db8::1"):
+        spark = topology.TopologyMember("spark1", address)
+        pair = topology.Cluster("pair", 0, 7079, (spark,))
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server = member_server.ClusterServer([pair], tls, lambda *_: {})
+        server.server_close()
