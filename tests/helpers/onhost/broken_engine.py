@@ -47,14 +47,12 @@ class Engine:
     #: llama.cpp's first one, and vLLM's where token ids are requested.
     holds: bool = False
     old: bool = False  # It does not know that key and ignores it.
-    slower: float = 1.0  # Factor by which each step takes longer.
     #: The message to answer with, by the request.
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
     finished_requests: int = 0
     generated_tokens: int = 0
     drafts: int = 0
-    request_bodies: list[dict[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,7 +93,6 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with engine.lock:
             engine.requests += 1
-            engine.request_bodies.append(request)
             first = engine.requests == 1
         if engine.swallow and not first:
             engine.release.wait(20)
@@ -151,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             if engine.cut and number == steps // 2:
                 self.wfile.write(b"0\r\n\r\n")
                 return
-            time.sleep(0 if engine.burst else STEP_S * engine.slower)
+            time.sleep(0 if engine.burst else STEP_S)
             part = text[number * size : (number + 1) * size]
             if engine.holds:
                 part = text if number == steps - 1 else ""

@@ -209,8 +209,6 @@ def systemd_run(argv, out, err):
         return 0
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
-    if "--wait" in options:
-        return run_work(work)
     values = dict(option.partition("=")[::2] for option in options)
     properties = dict(o.split("=", 2)[1:] for o in options if o.startswith("--property="))
     name = values["--unit"]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from lockstep.bench.client import Client, Clock
-from lockstep.bench.look import HostLook
 from lockstep.bench.results import Result, Subject
 from lockstep.bench.ruler import ExpectedFigures
 from lockstep.bench.run import Bench, measure
@@ -111,15 +110,9 @@ class SimulatedClient(Client):
         )
 
 
-def suite_result(
-    engine: SimulatedClient,
-    *suites: str,
-    host: HostLook | None = None,
-    sequences: int | None = None,
-) -> Result:
+def suite_result(engine: SimulatedClient, *suites: str) -> Result:
     """The result of one run of these suites, as `lockstep bench` keeps it."""
-    expectations = ExpectedFigures(MODEL, sequences=sequences)
-    bench = Bench(engine, expectations, (lambda: host) if host else None, context=32768)
+    bench = Bench(engine, ExpectedFigures(MODEL), context=32768)
     began = datetime(2026, 11, 22, tzinfo=UTC)
     suite_results = tuple(measure(bench, SUITES[name]) for name in suites)
     end = began + timedelta(seconds=engine.now())

@@ -107,26 +107,11 @@ def test_the_command_gives_json_and_a_page(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(report, "diff", lambda *_, **__: drifted_report())
     out = tmp_path / "drift.html"
     result = CliRunner().invoke(main, ["diff", "--json", "--html", str(out)])
-    document = json.loads(result.stdout)
-    assert result.exit_code == 1
-    first, *_, last = document["differences"]
-    path = "/etc/systemd/system/vllm.service.d/a-name-that-is-long.conf"
-    assert first == {
-        **{"host": "spark1", "kind": "drop-in", "item": f"vllm.service {path}"},
-        **{"expected": None, "found": "present", "severity": "error", "how": "by hand"},
-        **{"command": f"sudo sh -c 'rm \"$0\" && systemctl daemon-reload' {path}", "values": {}},
-    }
+    first, *_, last = json.loads(result.stdout)["differences"]
+    remedy = (first["severity"], first["how"], first["command"][:10])
+    assert (result.exit_code, *remedy) == (1, "error", "by hand", "sudo sh -c")
     assert last["values"] == {"spark1": "/usr/bin/vim", "spark2": "/bin/<nano>"}
     assert out.read_text().startswith("<!doctype html>")
-
-
-def test_a_member_of_docker_may_stay_by_the_inventory() -> None:
-    snapshot = perfect(ONE)
-    snapshot["facts"]["right"] |= {"games in docker": "yes", "games in lockstep-operators": "yes"}
-    output = report_text(diff_report((ONE, snapshot)))
-    assert "sudo gpasswd --delete games docker" in output
-    assert "To keep games in docker: name it in `docker_users`, and deploy." in output
-    assert "games in lockstep-operators: name it in `operators`" in output
 
 
 def test_fix_deploys_to_hosts_that_it_helps_and_shows_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +180,7 @@ def test_a_removal_and_another_inventory_know_every_file_in_our_folders() -> Non
     assert WEBUI_SECRETS in question["allowed"] and WEBUI_SECRETS not in question["files"]
 
 
-def test_a_host_that_answered_is_left_what_concerns_it_and_no_more_than_its_page_shows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_that_answered_is_left_what_concerns_it_and_no_more_than_its_page_shows(monkeypatch):
     first, two = perfect(ONE), perfect(TWO)
     first["facts"]["file"][SWITCH] = 32 * "0"
     two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
@@ -248,9 +231,7 @@ def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it() -> None
     assert command(DriftRow("a.service", "/etc/x", packaged_path))[:2] == ("systemctl", "cat")
 
 
-def test_a_checkout_is_put_right_as_its_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkout_is_put_right_as_its_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = tmp_path / "the engine/vllm"
     source.mkdir(parents=True)
     program(tmp_path / "bin", "stat", 'printf "engines of %s" "$3"\n')

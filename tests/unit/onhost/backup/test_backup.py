@@ -2,12 +2,16 @@
 
 import fcntl
 import json
+import os
 import secrets
 import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from a_webui import OLD, Spark, running
+from a_webui import OLD, Spark, open_cheaply, running
+from lab_servers import until
 
 from lockstep.onhost.backup import backup
 from lockstep.onhost.core import errors, runner
@@ -193,3 +197,40 @@ def test_a_restore_and_a_deploy_keep_away_from_each_other(spark, monkeypatch):
     run_backup(spark, "restore", "0123")
     assert "restore of a backup" in str(holders[0])
     assert deploy_lock.lock_holder(lock) is None
+
+
+@pytest.fixture
+def own(paths, monkeypatch) -> restic_client.ResticRepository:
+    open_cheaply(monkeypatch)
+    own = restic_client.ResticRepository(paths)
+    own.make_repository()
+    return own
+
+
+def _begin_backup(own: restic_client.ResticRepository) -> subprocess.Popen[bytes]:
+    """Start a backup that holds the repository's lock until its standard input ends."""
+    names = {"RESTIC_REPOSITORY": own.place, "RESTIC_PASSWORD_FILE": str(own.password)}
+    process = subprocess.Popen(
+        ["restic", "--no-cache", "backup", "--stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **names},
+    )
+    locks = Path(own.place) / "locks"
+    until(lambda: any("tmp" not in lock.name for lock in locks.iterdir()), "its lock is there")
+    return process
+
+
+def test_a_repository_in_use_is_not_called_damaged_and_a_killed_backup_is_in_nobodys_way(own):
+    backup = _begin_backup(own)
+    with pytest.raises(restic_client.RepositoryInUse, match="wait until that has ended"):
+        own.verify_every_byte()
+    backup.communicate(b"")
+    own.verify_every_byte()
+    killed_backup = _begin_backup(own)
+    killed_backup.kill()
+    killed_backup.communicate()
+    locks = Path(own.place) / "locks"
+    assert list(locks.iterdir())
+    own.verify_every_byte()
+    assert not list(locks.iterdir())

@@ -1,16 +1,22 @@
-"""A switch of several Sparks: all of them or none, whatever ends in the middle."""
+"""A cluster is up on all of its Sparks or on none, in a switch and after it."""
+
+import json
+import time
+from dataclasses import asdict
 
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of
 from a_model_host import UP
-from lab_servers import until
+from lab_servers import LIMIT_S, until
+from onhost_fakes import FakeEngine
 
+from lockstep.onhost.cluster import lone_rank_refusal, switch_transaction
 from lockstep.onhost.cluster import run_records as cluster_runs
 from lockstep.onhost.cluster import switch_participants as cluster_plan
-from lockstep.onhost.cluster import switch_transaction
-from lockstep.onhost.core import clock, config, errors, switch_lock
-from lockstep.onhost.records import models_by_boot, switch_history
+from lockstep.onhost.core import clock, config, errors, layout, switch_lock
+from lockstep.onhost.records import models_by_boot, switch_history, watch_findings
 from lockstep.onhost.switching import hot_change_under_way, start_phase_printer
+from lockstep.units.agent_unit import RECORDS
 
 
 @pytest.fixture
@@ -340,3 +346,222 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     work.output()
     assert pair[0].hot == []
     assert_nobody_switches(pair)
+
+
+@pytest.fixture
+def group(tmp_path, monkeypatch):
+    """Two members on which the cluster is hot."""
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        code, lines = sparks[0].switch("glm")
+        assert code == 0, lines
+        yield sparks
+
+
+def wait_for_new_run(group, run: str) -> None:
+    """Wait until the cluster is hot in another run than this one."""
+    until(lambda: group[0].cluster_run.run != run, "another run")
+    until(lambda: group[0].cluster_run.state == "hot", "hot again")
+
+
+def wait_until_left_down(group, seconds: float = LIMIT_S) -> str:
+    """The reason for which no member has the cluster any more."""
+    until(lambda: group[0].cluster_run.state == "down", "left down", seconds)
+    # The other one is told: by itself it would believe in the cluster for the lease.
+    until(lambda: all(spark.hot in ([], ["own"]) for spark in group), "stopped on both", 10)
+    return group[0].cluster_run.reason
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+def test_a_rank_that_ends_takes_the_group_down_and_up_again(group, rank, state):
+    run = group[0].cluster_run.run
+    group[rank].systemd.unit(GLM, ActiveState=state)
+    wait_for_new_run(group, run)
+    assert hot_everywhere(group) == [["glm"], ["glm"]]
+    assert f"spark{rank + 1}" in group[0].cluster_run.reason
+    assert len(group[0].cluster_run.starts) == 1
+    # Whole: the rank that lived was stopped too.
+    peer_calls = group[1 - rank].systemd.calls
+    assert f"systemctl stop -- {GLM}" in peer_calls
+    assert peer_calls.count(f"systemctl start -- {GLM}") == 2
+
+
+def test_a_group_that_does_not_stay_is_left_down_with_the_reason(group):
+    for spark in group:
+        spark.systemd.unit(SPARE, start_ok=False)
+    for _ in range(3):
+        run = group[0].cluster_run.run
+        group[1].systemd.unit(GLM, ActiveState="inactive")
+        wait_for_new_run(group, run)
+    group[0].systemd.unit(GLM, ActiveState="inactive")
+    assert "3 starts in 30 min did not help" in wait_until_left_down(group)
+
+
+def end_by_memory_watch(spark, when: float) -> None:
+    kill = watch_findings.MemoryKill("glm", GLM, "serving", 4.0, 3.8, when)
+    watch_findings.save(spark.paths, kill)
+    spark.systemd.unit(GLM, ActiveState="failed", SubState="failed")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["goes on", "is restarted"])
+def test_a_rank_that_the_memory_watch_ended_leaves_the_group_down(group, rank, is_restarted):
+    if is_restarted:
+        group[rank].kill_agent()
+    end_by_memory_watch(group[rank], time.time())
+    if is_restarted:
+        group[rank].power_on()
+    assert "the memory watch ended it while serving: 3.8 GiB" in wait_until_left_down(group)
+    assert not group[0].cluster_run.starts
+
+
+def test_what_the_memory_watch_ended_before_this_run_says_nothing_of_it(group):
+    run = group[0].cluster_run.run
+    end_by_memory_watch(group[1], group[1].cluster_run.since - 1.0)
+    wait_for_new_run(group, run)
+    assert "memory watch" not in group[0].cluster_run.reason
+
+
+def test_a_start_that_fails_counts(group):
+    for spark in group:
+        for unit in (GLM, SPARE):
+            spark.systemd.unit(unit, start_ok=False)
+    wait_until_left_down(group)
+    assert len(group[0].cluster_run.starts) == 3
+
+
+def test_an_engine_that_generates_nothing_ends_the_group(group):
+    """A frozen rank: every unit is up and /health is green."""
+    group[0].engine.chat = lambda _: (200, FakeEngine.answer("", 0))
+    for unit in (GLM, SPARE):
+        group[1].systemd.unit(unit, start_ok=False, ActiveState="active", SubState="running")
+    message = "rank 0 on spark1 generates nothing"
+    until(lambda: message in group[0].cluster_run.reason, "seen")
+    until(lambda: hot_everywhere(group) == [[], []], "ended on both")
+
+
+def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(group):
+    run = group[0].cluster_run.run
+    group[1].power_off()
+    until(lambda: group[0].hot == [], "ended on the first")
+    # As long as a Spark needs to boot.
+    clock.sleep(120)
+    assert "spark2 was not heard for" in group[0].cluster_run.reason
+    assert group[0].cluster_run.state == "recovering"
+    group[1].power_on()
+    wait_for_new_run(group, run)
+    assert hot_everywhere(group) == [["glm"], ["glm"]]
+
+
+def test_a_member_that_does_not_return_leaves_the_group_down(group):
+    group[1].power_off()
+    message = "; after 10 min: spark2 (127.0.1.2:7079) does not answer"
+    assert message in wait_until_left_down(group, 700)
+
+
+def test_a_member_that_does_not_hear_rank_0_stops_by_itself(group):
+    group[0].freeze()
+    until(lambda: group[1].hot == [], "stopped")
+    assert group[1].cluster_run.state == "ended"
+    assert "spark1, rank 0, was not heard for" in group[1].cluster_run.reason
+    group[0].thaw()
+    until(lambda: hot_everywhere(group) == [["glm"], ["glm"]], "hot again")
+    assert group[1].cluster_run.run == group[0].cluster_run.run
+
+
+def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(group):
+    group[1].power_off()
+    until(lambda: group[0].cluster_run.state == "recovering", "recovering")
+    why = group[0].cluster_run.reason
+    group[0].power_off()
+    group[1].power_on()
+    group[0].power_on()
+    assert (group[0].cluster_run.state, hot_everywhere(group)) == ("down", [[], []])
+    assert [spark.cluster_run.reason for spark in group] == [
+        f"{why}; then spark1 was rebooted or lost its power",
+        "spark2 was rebooted or lost its power",
+    ]
+
+
+@pytest.mark.parametrize("is_soon_back", [True, False])
+def test_rank_0_that_was_rebooted_starts_nothing_and_the_others_learn_why(group, is_soon_back):
+    group[0].power_off()
+    if not is_soon_back:
+        until(lambda: group[1].cluster_run.state == "ended", "ended")
+        assert "rank 0, was not heard" in group[1].cluster_run.reason
+    group[0].power_on()
+    until(lambda: group[1].cluster_run.state == "down", "left down")
+    for spark in group:
+        assert (spark.hot, spark.cluster_run.state) == ([], "down")
+        assert spark.cluster_run.reason == "spark1 was rebooted or lost its power"
+
+
+def test_an_agent_that_is_restarted_keeps_the_group_also_from_an_earlier_versions_record(group):
+    run = group[0].cluster_run
+    for spark in group:
+        spark.kill_agent()
+    group[0].paths.clusters.write_text(json.dumps({"pair": asdict(run)}))
+    for spark in group:
+        spark.power_on()
+    until(lambda: group[0].cluster_run.members == {"spark1": "hot", "spark2": "hot"}, "heard")
+    assert hot_everywhere(group) == [["glm"], ["glm"]]
+    assert [spark.cluster_run.run for spark in group] == [run.run, run.run]
+    assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in group] == [1, 1]
+
+
+def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
+    paths = layout.Paths(tmp_path)
+    paths.clusters_on_disk.mkdir(parents=True)
+    cluster_runs.save(paths, cluster_runs.ClusterRun("pair", "glm", "run"))
+    assert cluster_runs.recorded_runs(paths)["pair"].model == "glm"
+    assert "a boot will forget how it stands" in capsys.readouterr().out
+
+
+def test_a_deploy_removes_both_records():
+    records = (layout.Paths().clusters, layout.Paths().clusters_on_disk)
+    assert [str(path) for path in records] == list(RECORDS)
+
+
+def test_none_while_the_group_waits_to_be_started_is_final(group):
+    group[1].power_off()
+    until(lambda: group[0].cluster_run.state == "recovering", "recovering")
+    code, lines = group[0].switch("none")
+    assert (code, group[0].cluster_run.state) == (0, "stopped"), lines
+    assert any("it stops its rank by itself" in line for line in lines)
+
+
+def test_none_on_a_member_that_rank_0_did_not_hear_is_not_undone_by_rank_0(group):
+    group[0].freeze()
+    code, lines = group[1].switch("none")
+    assert code == 0, lines
+    group[0].thaw()
+    assert "spark2: alice switched to none on spark2" in wait_until_left_down(group)
+
+
+def test_a_member_that_chose_another_model_meanwhile_keeps_it(group):
+    group[1].systemd.unit(GLM)
+    group[1].systemd.unit(OWN, ActiveState="active", SubState="running")
+    assert "spark2 has own hot now" in wait_until_left_down(group)
+    assert hot_everywhere(group) == [[], ["own"]]
+
+
+def test_who_is_switching_is_left_alone_and_a_rank_without_its_group_is_stopped(group):
+    with switch_lock.hold_lock(group[0].paths.switch_lock, "ben", "own"):
+        group[1].systemd.unit(GLM, ActiveState="inactive")
+        until(lambda: "left to who is switching" in group[0].log.getvalue(), "seen")
+        assert group[0].hot == ["glm"]
+    assert group[0].switch("none")[0] == 0
+    group[0].systemd.unit(GLM, ActiveState="active", SubState="running")
+    until(lambda: group[0].hot == [], "stopped")
+    assert f"{GLM} is up without its cluster: stopping it" in group[0].log.getvalue()
+
+
+def test_a_rank_alone_is_refused_with_the_remedy_unless_its_group_starts(group, capsys):
+    with pytest.raises(errors.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
+        lone_rank_refusal.main(["admit", "glm"], group[1].paths)
+    assert lone_rank_refusal.main(["admit", "own"], group[1].paths) == 0
+    assert lone_rank_refusal.main(["admit"]) == 2
+    assert "cluster admit MODEL" in capsys.readouterr().err
+    group[1].systemd.unit(GLM, on_start=5)
+    until(lambda: group[1].state() == "activating", "it starts")
+    assert lone_rank_refusal.main(["admit", "glm"], group[1].paths) == 0

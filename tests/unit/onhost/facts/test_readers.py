@@ -7,10 +7,16 @@ import json
 import os
 import pwd
 import re
+import socket
+import subprocess
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from a_gpu import AGpu
+from a_model import model
 from a_probe import ask, program, snapshot_text
 from a_repository import fork, source
 from a_spark import pins_for, spark
@@ -19,11 +25,27 @@ from onhost_fakes import FakeDocker, FakeSystemd
 from lockstep.deploy.questions import questions
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.desired_state import DesiredState
-from lockstep.onhost.core import clock, layout
+from lockstep.onhost import engines
+from lockstep.onhost.core import clock, config, errors, layout, runner
+from lockstep.onhost.engine import openai_api
+from lockstep.onhost.facts import (
+    deploy_records,
+    environments,
+    files,
+    gpu_health,
+    host_load,
+    network,
+    reader_helpers,
+    tls,
+    units,
+)
 from lockstep.onhost.facts import docker as dockers
-from lockstep.onhost.facts import environments, files, reader_helpers, units
-from lockstep.onhost.records import generations, ownership
+from lockstep.onhost.gateway.keys import Entry, entries_document
+from lockstep.onhost.records import generations, ownership, watch_findings
 from lockstep.onhost.system import gpu_sensors
+from lockstep.onhost.system import listeners as kernel_listeners
+from lockstep.onhost.system.listeners import SocketOwner
+from lockstep.onhost.systemd import units as systemd_units
 from lockstep.resources.files import file_facts
 
 USER = getpass.getuser()
@@ -250,7 +272,6 @@ def test_units_tells_files_newer_than_a_unit_and_which_of_them_a_deploy_restarts
     [
         ("loaded active enabled", "", "on"),
         ("loaded active disabled", "", "off at boot"),
-        ("loaded active enabled-runtime", "", "off at boot"),
         ("loaded inactive enabled", "", "inactive"),
         ("masked inactive masked", "", "inactive, masked"),
         # Nothing can enable it.
@@ -260,7 +281,6 @@ def test_units_tells_files_newer_than_a_unit_and_which_of_them_a_deploy_restarts
         ("loaded inactive disabled", "loaded active enabled", "on"),
         # Debian has that socket, too, and leaves it off.
         ("loaded active disabled", "loaded inactive disabled", "off at boot"),
-        ("loaded active disabled", "not-found inactive -", "off at boot"),
     ],
 )
 def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
@@ -444,3 +464,311 @@ def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path
     answers = ask("files", {**QUESTION, "paths": paths, "absent": paths})
     assert [bool(answers[path]) for path in paths] == [True, False]
     assert file_facts(answers, absent=paths)["leftover"] == {paths[0]: "present"}
+
+
+KEY = "00" * 32
+ANNA = Entry("anna", "2026-11-01T10:00:00Z", 64 * "a")
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch) -> layout.Paths:
+    paths = layout.Paths(tmp_path)
+    monkeypatch.setattr(layout, "Paths", lambda: paths)
+    return paths
+
+
+def record_generation(paths: layout.Paths, digest: str) -> Path:
+    """The host brought to a generation with one unit, which is returned, and one engine."""
+    unit, engines = paths.root / f"{digest}.service", paths.root / "engines"
+    (engines / digest).mkdir(parents=True, exist_ok=True)
+    (engines / "current").unlink(missing_ok=True)
+    (engines / "current").symlink_to(engines / digest)
+    unit.write_text(f"{digest}\n")
+    unit.chmod(0o644)
+    file = {"path": str(unit), "text": f"{digest}\n", "mode": "0644", "owner": USER, "group": GROUP}
+    contents = {"images": [], "weights": {}, "files": [file], "lock": "l", "digest": digest}
+    engine = {"folder": str(engines), "id": digest}
+    generations.add_record(paths, {**contents, "engine": engine})
+    return unit
+
+
+def test_each_difference_from_a_record_is_named(paths):
+    unit = record_generation(paths, "aaaa")
+    differences = deploy_records.differences_from_generation
+    assert differences("aaaa") == []
+    assert differences("bbbb") == ["no record of the generation bbbb"]
+    unit.write_text("by hand\n")
+    unit.chmod(0o600)
+    text, mode = differences("aaaa")
+    assert text == f"{unit}: another text" and "not 0644" in mode
+    unit.unlink()
+    assert differences("aaaa") == [f"{unit}: No such file or directory"]
+    record_generation(paths, "bbbb")
+    newest, _, current = differences("aaaa")
+    assert newest == "the newest record is generation 2, another one"
+    assert current.endswith("leads to bbbb, not to aaaa")
+
+
+def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths):
+    assert deploy_records.sealed_key_changes_and_fault(KEY) == {"changes": {}, "fault": ""}
+    path = paths.gateway_keys
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(entries_document([ANNA])))
+    facts = deploy_records.sealed_key_changes_and_fault(KEY)
+    ((since, is_revoked, _),) = facts["changes"].values()
+    assert (since, is_revoked) == (ANNA.since, False)
+    assert str(ANNA.sha256) not in json.dumps(facts)
+    path.write_text("{")
+    assert "expected a JSON document" in deploy_records.sealed_key_changes_and_fault(KEY)["fault"]
+
+
+@pytest.fixture
+def card(tmp_path, monkeypatch) -> AGpu:
+    """A GPU, and a host of which the watch has nothing to tell."""
+    paths = layout.Paths(tmp_path / "root")
+    monkeypatch.setattr(layout, "Paths", lambda: paths)
+    monkeypatch.setattr(gpu_health, "_HWMON", str(tmp_path / "hwmon"))
+    return AGpu(tmp_path / "gpu", monkeypatch)
+
+
+def gpu_findings(most: int | None = None) -> dict[str, object]:
+    facts_of_diff = gpu_health.findings({"max_clock_mhz": most})
+    return {item: value for kind, item, value in facts_of_diff if kind == "gpu"}
+
+
+def test_diff_shows_what_the_watch_found_and_a_cap_that_is_lost_before_the_watch_does(card):
+    assert gpu_findings() == {}
+    record = watch_findings.GpuRecord({"gpu-hot": "the GPU is held down"})
+    watch_findings.save(layout.Paths(), record)
+    hot = {"gpu-hot": "the GPU is held down"}
+    card.shows(clock=2418)
+    assert gpu_findings() == hot
+    lost_cap = {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
+    assert gpu_findings(2100) == hot | lost_cap
+    card.shows(clock=2080)
+    assert gpu_findings(2100) == hot
+
+
+def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(card, tmp_path):
+    card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["hw_slowdown"])
+    rails = {"power1_label": "sys_total", "power1_input": "61250000", "power11_label": "pl1"}
+    sensors = {"acpitz": {"temp1_input": "40000"}, "spbm": {**rails, "prochot": "0"}}
+    for name, contents in sensors.items():
+        folder = tmp_path / "hwmon" / name
+        folder.mkdir(parents=True)
+        for file, content in {"name": name, **contents}.items():
+            (folder / file).write_text(f"{content}\n")
+    evidence = {item: value for _, item, value in gpu_health.sensor_values(None)}
+    assert (evidence["power W"], evidence["held down by"]) == (38.5, "hardware slow-down")
+    rails = [evidence[item] for item in ("rail sys_total W", "rail pl1 W", "prochot")]
+    assert rails == [61.25, "not told", "0"]
+    # Without a driver it says so.
+    card.program.write_text("#!/bin/sh\nexit 9\n")
+    evidence = {item: value for _, item, value in gpu_health.sensor_values(None)}
+    assert evidence["power W"] == evidence["held down by"] == "not told"
+
+
+UNIT = "vllm-qwen36.service"
+LINE = "2026-11-22T21:04:0{}.123456+0000 spark-1 vllm[9]: WARNING [jit_monitor.py:135] {}"
+COMPILED = "Triton kernel JIT compilation during inference: fused_moe_kernel."
+LINES = [
+    LINE.format(second, message)
+    for second, message in enumerate((COMPILED, COMPILED, "Avg prompt throughput"))
+]
+
+
+def compiler_line(folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, journal: str) -> Any:
+    """The last line about a compiler where the journal does this."""
+    FakeSystemd(folder / "systemd", monkeypatch).unit(UNIT, ActiveState="active")
+    program(folder / "bin", "journalctl", journal)
+    models = folder / "models.json"
+    models.write_text(json.dumps({"models": {"qwen": {"unit": UNIT}}}))
+    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+    monkeypatch.setattr(host_load, "_LOOK_S", 0.0)
+    pattern = engines.ENGINES[engine].compile_pattern
+    return host_load.read({"models": str(models), "compiler_pattern": pattern})["compiler_line"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "journal", "line"),
+    [
+        ("vllm", "\n".join(f"echo '{line}'" for line in LINES), LINES[1]),
+        ("vllm", "true", ""),
+        ("vllm", "exit 1", None),
+        ("llamacpp", f"echo '{COMPILED}'", None),
+    ],
+)
+def test_the_last_kernel_that_a_request_waited_for(tmp_path, monkeypatch, engine, journal, line):
+    assert compiler_line(tmp_path, monkeypatch, engine, journal) == line
+
+
+def test_a_model_that_runs_is_told_with_its_requests_where_its_engine_answers(monkeypatch):
+    states = {"qwen.service": "hot", "other.service": "off"}
+    models = {name: model(name, unit=f"{name}.service") for name in ("qwen", "other")}
+    monkeypatch.setattr(config, "load_host", lambda _: SimpleNamespace(models=models))
+    unit_states = {name: SimpleNamespace(state=state) for name, state in states.items()}
+    monkeypatch.setattr(systemd_units, "units_by_name", lambda _: unit_states)
+    answers = iter(["running 2\nvllm:num_requests_waiting 1\nvllm:generation_tokens_total 5\n"])
+
+    def ask(*_: Any) -> Any:
+        for answer in answers:
+            return engines.counters(f"vllm:num_requests_{answer}")
+        raise openai_api.NotReady("no answer")
+
+    monkeypatch.setattr(openai_api, "counters", ask)
+    assert host_load.hot_models(None) == {"qwen.service": {"name": "qwen", "requests": 3}}
+    assert host_load.hot_models(None) == {"qwen.service": {"name": "qwen", "requests": None}}
+
+    def lack_file(_: Any) -> None:
+        raise errors.Problem("no such file")
+
+    monkeypatch.setattr(config, "load_host", lack_file)
+    assert host_load.hot_models(None) == {}, "a host without a deploy"
+
+
+SOCKETS = """\
+127.0.0.1:8090                      lockstep-gateway.socket         lockstep-gateway.service
+[::]:22                             ssh.socket                      ssh.service
+/run/lockstep-gateway-switch.sock   lockstep-gateway-switch.socket  -
+kobject-uevent 1                    systemd-udevd-kernel.socket     systemd-udevd.service
+"""
+
+
+def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket_s(monkeypatch):
+    sockets = [
+        SocketOwner("tcp", "127.0.0.1", 8090, 0, (1,)),
+        SocketOwner("tcp", "::", 22, 0, (1,)),
+        # The youngest process that has it counts: the service, while it runs.
+        SocketOwner("tcp", "127.0.0.1", 30000, 0, (4711, 1)),
+        SocketOwner("tcp", "127.0.0.1", 53, 0, (4711,)),
+    ]
+    files = {
+        "/proc/1/cgroup": "0::/init.scope\n",
+        "/proc/1/comm": "systemd",
+        "/proc/4711/cgroup": "0::/system.slice/lockstep-gateway.service",
+        "/proc/4711/comm": "python",
+    }
+    monkeypatch.setattr(network.kernel_listeners, "listeners", lambda: sockets)
+    answer = subprocess.CompletedProcess([], 0, SOCKETS, "")
+    monkeypatch.setattr(runner, "run", lambda *_, **__: answer)
+    monkeypatch.setattr(network, "text", files.get)
+    monkeypatch.setattr(network, "is_marked", lambda path: path.name.startswith("lockstep-"))
+    answers = network.listeners([8090, 22, 30000])
+    owners = {port: (listener["process"], listener["ours"]) for port, listener in answers.items()}
+    expected_owners = {"8090": ("systemd", True), "22": ("systemd", False)}
+    assert owners == {**expected_owners, "30000": ("python", True)}
+
+
+def test_the_link_s_addresses_and_mtu_are_told_where_its_cable_is_plugged_in(tmp_path, monkeypatch):
+    addresses = [{"local": "10.77.0.11", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}]
+    up = {"mtu": 9000, "flags": ["UP", "LOWER_UP"]}
+    links = [
+        {"ifname": "enp1s0f0np0", **up, "addr_info": addresses},
+        {"ifname": "enP2p1s0f0np0", **up, "addr_info": []},
+        {"ifname": "enP7s7", "mtu": 1500, "flags": ["UP", "NO-CARRIER"], "addr_info": addresses},
+    ]
+    (tmp_path / "links").write_text(json.dumps(links))
+    program(tmp_path, "ip", f'test "$*" = "-json address show" && cat {tmp_path}/links')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    link_facts = [fact[1:] for fact in network.fabric({}) if fact[0] == "fast link"]
+    assert link_facts == [
+        ("enp1s0f0np0 MTU", 9000),
+        ("enp1s0f0np0 addresses", "10.77.0.11/24 fe80::1/64"),
+        ("enP2p1s0f0np0 MTU", 9000),
+        ("enP2p1s0f0np0 addresses", "none"),
+    ]
+    names = [item for kind, item, _ in network.fabric({}) if kind == "interface"]
+    assert names == [link["ifname"] for link in links]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_listening_socket_is_found_with_its_processes_and_account_and_no_connection(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as server:
+        port = server.getsockname()[1]
+        # Another process has it too.
+        child = os.fork()
+        if not child:
+            os.read(os.pipe()[0], 1)
+            os._exit(0)
+        try:
+            [listener] = kernel_listeners.listeners_at_port(port)
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        assert (listener.protocol, listener.address, listener.uid) == ("tcp", address, os.geteuid())
+        assert {os.getpid(), child} <= set(listener.processes)
+        with socket.create_connection((address, port)) as client:
+            assert kernel_listeners.listeners_at_port(client.getsockname()[1]) == []
+    assert kernel_listeners.listeners_at_port(port) == []
+
+
+NAME = "spark-1.tail1234.ts.net"
+
+
+def make_certificate(folder: Path, name: str = "spark", days: int = 90) -> dict[str, str]:
+    """A certificate with its key, in two files."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    argv += ["-nodes", "-days", str(days), "-subj", f"/CN={name}"]
+    subprocess.run([*argv, "-keyout", key, "-out", certificate], capture_output=True, check=True)
+    return {"certificate": str(certificate), "key": str(key)}
+
+
+def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path):
+    question: dict[str, Any] = make_certificate(tmp_path)
+    assert tls.read(question) == {"fault": "", "days": 89}
+    assert list(tls.findings(question)) == []
+    question["now"] = time.time() + 69.5 * 86400
+    assert tls.read(question) == {"fault": "", "days": 20}
+    assert [value for _, _, value in tls.findings(question)] == ["ends in 20 days"]
+    question["now"] = time.time() + 90 * 86400 + 1
+    ((_, _, message),) = tls.findings(question)
+    assert "has ended on" in str(message)
+
+
+def test_what_is_missing_does_not_fit_or_is_no_certificate_is_named(tmp_path):
+    good, other_certificate = make_certificate(tmp_path), make_certificate(tmp_path, "other")
+    junk = tmp_path / "junk.pem"
+    junk.write_text("no certificate\n")
+    for words, question in (
+        ("the key does not belong to it", {**good, "key": other_certificate["key"]}),
+        ("/gone.key: No such file", {**good, "key": str(tmp_path / "gone.key")}),
+        ("/gone.pem: No such file", {**good, "certificate": str(tmp_path / "gone.pem")}),
+        ("junk.pem with ", {**good, "certificate": str(junk)}),
+    ):
+        fault = tls.read(question)["fault"]
+        assert words in fault
+        assert [value for _, _, value in tls.findings(question)] == [fault]
+
+
+def test_an_authority_needs_openssl_and_where_none_is_wanted_nothing_is_wrong(monkeypatch):
+    assert tls.read({}) == {"fault": "", "days": None}
+    assert list(tls.findings({})) == []
+    assert tls.read({"own": True})["fault"] == ""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "no openssl" in tls.read({"own": True})["fault"]
+
+
+def tailscale_fault(name: str = NAME) -> str:
+    return str(tls.read({"tailscale": [name]})["fault"])
+
+
+def test_tailscale_s_is_good_where_its_daemon_gives_it_to_caddy(tmp_path, monkeypatch):
+    variables = {}
+    unit = systemd_units.Unit("tailscaled.service", main_pid=7)
+    monkeypatch.setattr(systemd_units, "units_by_name", lambda _: {"tailscaled.service": unit})
+    monkeypatch.setattr(tls.process_liveness, "variables", {7: variables}.get)
+    # Its local interface speaks as Docker's does.
+    daemon = FakeDocker(tmp_path / "tailscaled.sock")
+    daemon.answers["/localapi/v0/status"] = {"CertDomains": [NAME]}
+    monkeypatch.setattr(tls, "_TAILSCALED", str(daemon.path))
+    assert "TS_PERMIT_CERT_UID=caddy into /etc/default/tailscaled" in tailscale_fault()
+    variables["TS_PERMIT_CERT_UID"] = "caddy"
+    assert tailscale_fault() == ""
+    other_name = "spark-2.x.ts.net"
+    assert f"no certificate for {other_name}, but for {NAME}" in tailscale_fault(other_name)
+    daemon.answers["/localapi/v0/status"] = {"CertDomains": None}
+    assert "enable HTTPS in its admin console" in tailscale_fault()
+    daemon.close()
+    assert "tailscaled does not answer at" in tailscale_fault()

@@ -1,17 +1,26 @@
 """The slow looks: each metric from what knows it, and left out where nobody does."""
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from a_hot_spark import UNIT, HotSpark
 from a_model import tell
-from onhost_fakes import write_models
+from onhost_fakes import host_root, write_models
 
-from lockstep.onhost.monitoring import slow_metrics
-from lockstep.onhost.monitoring.metric_table import METRICS, SLOW_S, prometheus_text
+from lockstep.onhost.core import layout, switch_lock
+from lockstep.onhost.monitoring import metrics_writer, slow_metrics
+from lockstep.onhost.monitoring.metric_table import (
+    METRICS,
+    QUICK_S,
+    SLOW_S,
+    MetricSample,
+    prometheus_text,
+)
 from lockstep.onhost.records import last_diff, models_by_boot, switch_history, watch_findings
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu_sensors
@@ -139,3 +148,87 @@ def test_what_guards_and_the_last_diff_found(spark: Spark) -> None:
         expected_metrics[name] = {"": value}
     assert {name: metrics[name] for name in expected_metrics} == expected_metrics
     assert metrics["drift_read_timestamp_seconds"][""] == pytest.approx(time.time(), abs=60)
+
+
+READING = gpu_sensors.GpuReading(
+    power_w=41.5, clock_mhz=2080, temperature_c=61, utilization=96, reasons=0x20
+)
+
+
+def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
+    samples = [
+        MetricSample("lockstep_gpu_power_watts", 61.5, {}),
+        MetricSample("lockstep_failed_unit", 1, {"unit": 'a"b\\c.service'}),
+    ]
+    text = prometheus_text(samples)
+    assert "# TYPE lockstep_gpu_power_watts gauge\nlockstep_gpu_power_watts 61.5\n" in text
+    assert text.endswith('lockstep_failed_unit{unit="a\\"b\\\\c.service"} 1\n')
+    for name, labels in (("unheard_of", {}), ("gpu_power_watts", {"host": "spark-1"})):
+        with pytest.raises(ValueError, match=f"lockstep_{name}"):
+            prometheus_text([MetricSample(f"lockstep_{name}", 1, labels)])
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    return host_root(tmp_path / "root", {}, 41.25)
+
+
+def values(paths: layout.Paths, reading: gpu_sensors.GpuReading = READING) -> dict[str, float]:
+    return {
+        sample.name.removeprefix("lockstep_") + "".join(sample.labels.values()): sample.value
+        for sample in metrics_writer.samples_each_second(paths, reading)
+    }
+
+
+def test_what_a_black_box_needs_is_quick(paths: layout.Paths) -> None:
+    metrics = values(paths)
+    assert metrics["memory_available_bytes"] == pytest.approx(41.25 * 2**30, rel=1e-3)
+    expected_metrics = {
+        "gpu_temperature_celsius": 61,
+        "gpu_clock_hertz": 2.08e9,
+        "gpu_power_watts": 41.5,
+        "gpu_utilization_ratio": 0.96,
+        "gpu_throttledthermal slow-down by the driver": 1,
+        "gpu_throttledpower brake": 0,
+        "switch_running": 0,
+    }
+    assert {name: metrics[name] for name in expected_metrics} == expected_metrics
+    with switch_lock.hold_lock(paths.switch_lock, "anna", "qwen"):
+        assert values(paths)["switch_running"] == 1
+    names = {sample.name for sample in metrics_writer.samples_each_second(paths, READING)}
+    assert names == {name for name, metric in METRICS.items() if metric.every_s == QUICK_S}
+    # What the driver does not tell is left out.
+    assert not any("gpu" in name for name in values(paths, gpu_sensors.GpuReading()))
+
+
+def test_a_slow_look_that_hangs_holds_nothing_up(paths: layout.Paths, tmp_path: Path) -> None:
+    folder, is_released, looks = tmp_path / "out", threading.Event(), []
+    folder.mkdir()
+
+    def collect_samples() -> list[MetricSample]:
+        looks.append(None)
+        assert is_released.wait(180)
+        return [MetricSample("lockstep_generation", len(looks), {})]
+
+    write = metrics_writer.Writer(paths, folder, lambda: READING, "")
+    write._slow = SimpleNamespace(collect_samples=collect_samples)  # type: ignore[assignment]
+    quick, slow = folder / metrics_writer.QUICK, folder / metrics_writer.SLOW
+    is_released.set()
+    write.write_due_files(1000.0)
+    assert quick.exists() and not slow.exists()
+    write._running.result(30)  # type: ignore[union-attr]
+    write.write_due_files(1001.0)
+    assert slow.read_text().endswith("lockstep_generation 1\n")
+    write.write_due_files(1014.0)
+    assert len(looks) == 1, "not yet due"
+    is_released.clear()
+    write.write_due_files(1015.0)
+    write.write_due_files(1075.0)
+    assert slow.exists()
+    quick.unlink()
+    write.write_due_files(1076.0)
+    assert quick.exists() and not slow.exists()
+    is_released.set()
+    write._running.result(30)  # type: ignore[union-attr]
+    write.write_due_files(1077.0)
+    assert slow.read_text().endswith("lockstep_generation 2\n")

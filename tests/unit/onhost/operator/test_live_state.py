@@ -102,13 +102,6 @@ def test_a_running_switch_shows_its_person_and_last_words(spark):
     assert spark.later()["switching"] is None
 
 
-def test_the_disk_is_the_one_of_the_weights(spark, tmp_path):
-    spark.paths.weights_list.write_text(json.dumps({"cache_dir": f"{tmp_path}/models/hub"}))
-    disk = spark.later()["disk"]
-    assert disk["path"] == f"{tmp_path}/models/hub"
-    assert 0 < disk["free_gib"] <= disk["total_gib"]
-
-
 def test_follow_prints_a_line_each_second_until_nobody_reads(spark, monkeypatch, capsys):
     answers = iter([False, False, True])
     monkeypatch.setattr(event_lines, "has_lost_reader", lambda: next(answers))

@@ -407,8 +407,6 @@ def test_with_a_sudo_rule_it_becomes_root_with_the_rules_arguments(operator, mon
     [
         ("gemma", f"unknown model 'gemma'. Known: {', '.join(UNITS)}, none, status, log, wait"),
         ("qwen --wait --dry", "qwen does not take --dry"),
-        ("log", f"log of what? Known: {', '.join(UNITS)}"),
-        ("log none", "unknown model 'none'. Known: qwen, mistral, eagle"),
     ],
 )
 def test_wrong_use_is_explained(spark, words, message):
@@ -458,15 +456,6 @@ def test_wait_sees_a_start_that_no_switch_made(spark):
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
     spark.clock.at(20, lambda: spark.systemd.unit(QWEN_UNIT, ActiveState="failed"))
     assert spark.command("wait") == 1
-
-
-def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
-    commands = []
-    monkeypatch.setattr("os.execvp", lambda program, argv: commands.append(argv))
-    spark.command("log", "qwen", "-f")
-    spark.command("log", "eagle")
-    assert commands[0][-2:] == [f"--unit={QWEN_UNIT}", "--follow"]
-    assert "--no-pager" in commands[1] and commands[1][-1] == "--unit=eagle.service"
 
 
 def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):

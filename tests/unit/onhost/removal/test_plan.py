@@ -11,8 +11,9 @@ from onhost_fakes import FakeSystemd
 
 from lockstep.onhost.core import layout, runner
 from lockstep.onhost.records import ownership
-from lockstep.onhost.removal import plan
-from lockstep.onhost.removal.items import KINDS
+from lockstep.onhost.removal import plan, remove
+from lockstep.onhost.removal.actions import Actions
+from lockstep.onhost.removal.items import KINDS, RemovalItem
 from lockstep.resources.files import EVER_OURS
 
 UNIT = "/etc/systemd/system/vllm.service"
@@ -29,9 +30,9 @@ def system(systemd, monkeypatch) -> FakeSystemd:
     """A system without accounts of ours, whose dpkg has some packages."""
     run_program = runner.run
 
-    def run(argv: list[str], timeout: float = 0.0):
+    def run(argv: list[str], *limits: float, **more: Any):
         if argv[0] == "systemctl":
-            return run_program(argv, timeout)
+            return run_program(argv, *limits, **more)
         out = ""
         if argv[0] == "dpkg-query" and "-W" in argv:
             out = "installed jq\ninstalled git\ninstalled earlyoom\ninstalled old\n"
@@ -306,3 +307,78 @@ def test_the_fast_link_keeps_its_addresses_until_the_next_boot(paths):
     # Of before it has others, and they are applied.
     write(paths, f"{ownership.ADOPTED_FOLDER}{path}")
     assert not stays()
+
+
+TODO = [RemovalItem(kind, f"/{kind}") for kind in ("content", "program", "record")]
+
+
+def remove_items(paths, *items: RemovalItem) -> list[tuple[RemovalItem, str]]:
+    """Do the actions of one kind; the failures."""
+    return Actions(paths, None).remove_items_of_kind(items[0].kind, items)
+
+
+@pytest.fixture
+def bare(tmp_path) -> layout.Paths:
+    """A host without anything."""
+    return layout.Paths(tmp_path / "bare")
+
+
+def test_where_something_stays_the_program_and_the_record_stay_until_the_next_run(
+    bare, monkeypatch
+):
+    for item in TODO:
+        (bare.root / item.kind / "folder").mkdir(parents=True)
+
+    def busy(*_: object) -> None:
+        raise OSError(16, "Device or resource busy", "/a")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lockstep.onhost.removal.actions.shutil.rmtree", busy)
+        [(item, why)] = remove._do_actions_in_order(Actions(bare, None), TODO)
+    assert item.name == "/content" and "/a: Device or resource busy" in why
+    assert len(list(bare.root.iterdir())) == 3
+    # Again, and once more where nothing is left.
+    for _ in range(2):
+        assert remove._do_actions_in_order(Actions(bare, None), TODO) == []
+        assert list(bare.root.iterdir()) == []
+
+
+def test_a_folder_with_a_file_of_others_stays_and_a_setting_has_its_value_of_before(bare):
+    file, setting = bare.root / "mine/x", bare.proc / "sys/vm/swappiness"
+    for path in (file, setting):
+        path.parent.mkdir(parents=True)
+        path.write_text("10")
+    assert remove_items(bare, RemovalItem("folder", "/mine")) == []
+    assert remove_items(bare, RemovalItem("setting", "vm.swappiness", "60")) == []
+    assert file.exists() and setting.read_text() == "60"
+
+
+def test_a_unit_without_a_file_keeps_no_other_enabled(bare, systemd):
+    file = bare.root / "etc/systemd/system/lockstep-a.service"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    units = [RemovalItem("unit", name) for name in (file.name, "lockstep-back.timer")]
+    assert remove_items(bare, *units) == []
+    assert f"systemctl disable -- {file.name}" in systemd.calls
+    assert f"systemctl stop -- {file.name} lockstep-back.timer" in systemd.calls
+
+
+@pytest.mark.parametrize("kind", ["file", "original"])
+def test_addresses_of_before_are_applied_and_none_are_taken(bare, monkeypatch, kind):
+    programs: list[str] = []
+
+    def run(argv: list[str], *_: float, **__: object) -> subprocess.CompletedProcess[str]:
+        programs.append(argv[0])
+        return subprocess.CompletedProcess(argv, 0, "", "")
+
+    monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
+    path = "/etc/netplan/40-cx7.yaml"
+    own_file, copy = (
+        bare.root / f"{folder}{path}"[1:] for folder in ("", ownership.ADOPTED_FOLDER)
+    )
+    for file, text in ((own_file, "ours"), (copy, "mine")):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    assert remove_items(bare, RemovalItem(kind, path)) == []
+    assert ("netplan" in programs) == own_file.exists() == (kind == "original")
+    assert not own_file.exists() or own_file.read_text() == "mine"

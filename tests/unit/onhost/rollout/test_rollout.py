@@ -262,12 +262,6 @@ def test_without_a_record_there_is_nothing_to_return_to(spark):
     assert spark.systemd.calls == []
 
 
-@pytest.mark.parametrize("words", [["go", "now"], ["go", "--gate", "--"], ["mend", "x"]])
-def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
-    assert (spark.run(*words), spark.systemd.calls) == (2, [])
-    assert "usage: rollout" in capsys.readouterr().err
-
-
 def test_the_program_notes_what_it_is_told_to(spark, monkeypatch):
     request = {"paths": ["/etc/absent"], "rollout": "id"}
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(request)))

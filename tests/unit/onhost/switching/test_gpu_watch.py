@@ -1,6 +1,7 @@
 """A GPU that is hot, slow or without its cap is named with its remedy; no other is."""
 
 import contextlib
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -159,21 +160,13 @@ def test_a_cap_that_is_lost_is_set_again_and_one_that_does_not_hold_is_a_finding
     assert "above its cap of 2100 MHz" in spark.look()["gpu-cap"]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "words"),
-    [
-        ([], "the journal just ends, as after a power cut."),
-        (["thermal_zone0: critical temperature reached"], "it looks like heat."),
-        (["NVRM: NV_ERR_NO_MEMORY from x", "eth0: link up"], "it looks like memory that ran out"),
-        (["NVRM: Xid (PCI:000f:01:00): 79"], "it looks like the driver or the kernel."),
-    ],
-)
-def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
+def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark):
     spark.look()
     models_by_boot.record_model_phase(spark.paths, "qwen", models_by_boot.HOT)
     spark.boot("c")
-    spark.systemd.unit("kernel", journal=kernel)
+    spark.systemd.unit("kernel", journal=["NVRM: Xid (PCI:000f:01:00): 79"])
     assert spark.look() == {}
+    words = "it looks like the driver or the kernel."
     assert "last boot cut off at " in spark.status_text() and words in spark.status_text()
     models_by_boot.record_hot_model_of_switch(spark.paths, "qwen")
     spark.look()
@@ -202,3 +195,49 @@ def test_of_others_nothing_is_told_that_harms_no_model_or_cannot_be_seen(spark, 
     assert spark.look() == {}
     let_hold(monkeypatch, is_worth_report=False)
     assert spark.look() == {}
+
+
+@pytest.fixture
+def card(tmp_path, monkeypatch) -> AGpu:
+    return AGpu(tmp_path / "gpu", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "name"),
+    [
+        ('"power.draw', '"unheard.of.', "power_w"),
+        ('"clocks_event_reasons.', '"unheard.of.', "reasons"),
+        ("{now['watts']:.2f} W", "[N/A]", "power_w"),
+    ],
+)
+def test_a_field_that_the_driver_does_not_know_or_tell_leaves_the_others(card, text, instead, name):
+    card.program.write_text(card.program.read_text().replace(text, instead))
+    card.shows(reasons=["sw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"])
+    reading = gpu_sensors.read_gpu()
+    heat_causes = ["thermal slow-down by the driver", "power brake"]
+    assert reading.heat_causes == ([] if name == "reasons" else heat_causes)
+    assert (reading.temperature_c, reading.clock_mhz) == (41, 208)
+    assert [key for key in ("power_w", "reasons") if getattr(reading, key) is None] == [name]
+
+
+@pytest.mark.usefixtures("card")
+def test_without_a_driver_nothing_is_told(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert gpu_sensors.read_gpu() == gpu_sensors.GpuReading()
+    with gpu_sensors.sample_power_and_clock() as band:
+        pass
+    assert band.as_json() == {}
+
+
+def test_samples_of_a_while_are_a_band_and_a_line_cut_off_counts_for_nothing(card):
+    sample_mark = card.folder / "said"
+    lines = r"31.5, 2080\n30.0, 2086\n[N/A], 2081\n29"
+    card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {sample_mark}; exec sleep 600\n")
+    with gpu_sensors.sample_power_and_clock() as band:
+        limit = time.monotonic() + 180
+        while not sample_mark.exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+    assert band.as_json() == {
+        "power_w": {"median": 30.75, "low": 30.0, "high": 31.5},
+        "clock_mhz": {"median": 2081, "low": 2080, "high": 2086},
+    }

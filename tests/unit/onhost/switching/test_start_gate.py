@@ -2,22 +2,33 @@
 
 import contextlib
 import os
+import ssl
 import stat
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from a_clock import Clock
 from a_disk import Disk, write_checkpoint
-from a_model import about
+from a_model import about, tell
 from a_model_host import UP, ModelHost
 from a_probe import program
-from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
+from onhost_fakes import (
+    FakeDocker,
+    host_root,
+    let_the_kernel_kill,
+    put_in_container,
+    write_meminfo,
+    write_models,
+)
 
-from lockstep.onhost.cluster import rank_memory_guard, run_records
-from lockstep.onhost.core import clock, config, errors
+from lockstep.onhost.cluster import lone_rank_refusal, member_server, rank_memory_guard, run_records
+from lockstep.onhost.core import clock, config, errors, layout, topology
+from lockstep.onhost.docker import docker_api
 from lockstep.onhost.records import models_by_boot, watch_findings
-from lockstep.onhost.switching import start_gate
-from lockstep.onhost.system import disk_read_ahead
-from lockstep.onhost.systemd import transient_job
+from lockstep.onhost.switching import precheck, start_gate
+from lockstep.onhost.system import disk_read_ahead, link_presence
+from lockstep.onhost.systemd import transient_job, units
 from lockstep.onhost.weights import disk_rate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
@@ -272,20 +283,165 @@ def test_what_is_found_beside_the_start_is_told_and_keeps_no_engine_down(spark, 
         assert words in output
 
 
-def test_the_disk_of_the_weights_is_measured(spark, monkeypatch):
-    monkeypatch.setattr(disk_rate, "measure_once", lambda *_: 470.4)
-    assert "lockstep gate: the disk of the weights gives 470 MB/s\n" in spark.start()
-
-
 def test_the_program_takes_the_model_and_the_longest_wait(spark):
     write_meminfo(spark.paths, available_gib=41.2)
     with pytest.raises(errors.Problem, match=r"41\.2 GiB available after 0 s"):
         start_gate.main(["qwen", "--wait", "0"], spark.paths)
 
 
-def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path):
-    path = tmp_path / "models.json"
-    path.write_text('{"name": "spark1", "models": {"qwen": {"unit": 7}}}')
-    message = rf"{path}.*models\.qwen\.unit must be text; found 7.*Remedy: run the deploy again"
+RAISED = disk_read_ahead.RAISED_KIB
+
+
+@pytest.fixture
+def paths(tmp_path) -> layout.Paths:
+    return host_root(tmp_path / "root", {})
+
+
+def start(paths: layout.Paths, model: str = "qwen") -> list[str]:
+    """Raise as the gate does, for a model on the disk; returns what was told."""
+    lines: list[str] = []
+    disk_read_ahead.raise_read_ahead(model, [paths.root.stat().st_dev], paths, lines.append)
+    return lines
+
+
+@pytest.mark.parametrize("is_partition", [False, True])
+def test_a_disk_reads_in_large_steps_until_its_value_is_put_back(paths, is_partition):
+    disk = Disk(paths, is_partition=is_partition)
+    assert start(paths) == []
+    assert disk.kib == RAISED
+    device = paths.root.stat().st_dev
+    assert disk_read_ahead.read_ahead_kib(device, paths) == RAISED
+    assert disk_read_ahead.disk_name(device, paths) == ("nvme0n1p2" if is_partition else "nvme0n1")
+    disk.give(3.0)
+    assert disk_read_ahead.read_bytes(device, paths) == 3 * 2**30
+    disk_read_ahead.put_back(paths, pytest.fail, "mistral")
+    assert disk.kib == RAISED
+    disk_read_ahead.put_back(paths, pytest.fail, "qwen")
+    assert disk.kib == 128 and not paths.read_ahead.exists()
+
+
+def test_after_a_start_that_was_killed_the_first_value_is_still_the_disks_own(paths):
+    disk = Disk(paths, own_kib=256)
+    start(paths)
+    start(paths, "mistral")
+    assert disk.kib == RAISED
+    disk_read_ahead.put_back(paths, pytest.fail, "mistral")
+    assert disk.kib == 256
+
+
+def test_what_somebody_has_set_is_left_and_a_disk_that_was_unplugged_is_no_fault(paths):
+    disk = Disk(paths, own_kib=2 * RAISED)
+    assert (start(paths), disk.kib) == ([], 2 * RAISED)
+    assert not paths.read_ahead.exists()
+    disk.control.write_text("128\n")
+    start(paths)
+    disk.control.write_text("4096\n")
+    disk_read_ahead.put_back(paths, pytest.fail)
+    assert disk.kib == 4096 and not paths.read_ahead.exists()
+    disk.control.write_text("128\n")
+    start(paths)
+    disk.control.unlink()
+    disk_read_ahead.put_back(paths, pytest.fail)
+    assert not paths.read_ahead.exists()
+
+
+def test_a_kernel_that_refuses_is_told_and_leaves_nothing(paths, monkeypatch):
+    disk = Disk(paths)
+    write_text = Path.write_text
+
+    def refuse(path, *arguments, **keys):
+        if path == disk.control:
+            raise OSError(30, "Read-only file system", str(path))
+        return write_text(path, *arguments, **keys)
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    [line] = start(paths)
+    assert line.startswith("reads stay small while it loads: /")
+    assert line.endswith("/read_ahead_kb: Read-only file system")
+    assert disk.kib == 128 and not paths.read_ahead.exists()
+
+
+def test_a_file_system_without_a_disk_is_left_alone(paths):
+    device = paths.root.stat().st_dev
+    [line] = start(paths)
+    assert line.endswith(f"no read-ahead for device {os.major(device)}:{os.minor(device)}")
+    assert disk_read_ahead.read_bytes(device, paths) is None
+    assert disk_read_ahead.read_ahead_kib(device, paths) == 0
+    assert ":" in disk_read_ahead.disk_name(device, paths)
+    paths.read_ahead.write_text("{") if paths.run.exists() else None
+    disk_read_ahead.put_back(paths, pytest.fail)
+
+
+PORT_PAIR = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+LINK_FOLDERS = [
+    f"sys/class/{place}"
+    for interface, device in PORT_PAIR.items()
+    for place in (f"net/{interface}", f"infiniband/{device}")
+]
+MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
+PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": PORT_PAIR}
+GLM = about(unit="vllm-glm.service", model="glm")
+
+
+@pytest.fixture
+def member(tmp_path) -> layout.Paths:
+    """A host that is a member, with both interfaces of a port and their RDMA devices."""
+    models = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
+    member = host_root(tmp_path / "root", models)
+    tell(member, clusters={"pair": PAIR})
+    for folder in LINK_FOLDERS:
+        (member.root / folder).mkdir(parents=True)
+    member.run.mkdir(parents=True, exist_ok=True)
+    return member
+
+
+def unplug(member: layout.Paths) -> None:
+    """Unplug the cable as DGX OS does: both functions of the port are gone."""
+    for folder in LINK_FOLDERS:
+        (member.root / folder).rmdir()
+
+
+def test_no_rank_starts_with_a_device_that_is_not_there(member):
+    part = run_records.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    run_records.save_switch_part(member, part)
+    assert lone_rank_refusal.main(["admit", "glm"], member) == 0
+    unplug(member)
+    message = r"spark1 has no network interface enp1s0f0np0 .*stopped\. Remedy: plug the cable in"
     with pytest.raises(errors.Problem, match=message):
-        config.load_host(path)
+        lone_rank_refusal.main(["admit", "glm"], member)
+    # What needs no link starts.
+    assert lone_rank_refusal.main(["admit", "own"], member) == 0
+
+
+def test_an_rdma_device_that_is_gone_is_missed_by_a_link_with_rdma_only(member):
+    (member.root / "sys/class/infiniband/rocep1s0f0").rmdir()
+    pair = config.load_host(member.models).clusters["pair"]
+    with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
+        link_presence.refuse_missing_links("glm", pair, member)
+    link_presence.refuse_missing_links("glm", replace(pair, links={"enp1s0f0np0": ""}), member)
+
+
+def test_a_member_refuses_before_anything_is_stopped(member, systemd):
+    host = config.load_host(member.models)
+    for model in host.models.values():
+        systemd.unit(model.unit)
+    docker = FakeDocker(member.docker_socket)
+    unplug(member)
+    unit_states = units.units_by_name(model.unit for model in host.models.values())
+    check = precheck.Precheck(host, member, docker_api.Docker(member.docker_socket), unit_states)
+    try:
+        with pytest.raises(errors.Problem, match="no network interface enp1s0f0np0"):
+            check.check_start(host.model("glm"))
+        check.check_start(host.model("own"))
+    finally:
+        docker.close()
+
+
+def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
+    """Documentation's own network (RFC 5737, 3849): no machine has an address of it."""
+    for address in ("192.0.2.1", "2001:db8::1"):
+        spark = topology.TopologyMember("spark1", address)
+        pair = topology.Cluster("pair", 0, 7079, (spark,))
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server = member_server.ClusterServer([pair], tls, lambda *_: {})
+        server.server_close()

@@ -6,9 +6,11 @@ from a_hot_spark import UNIT, HotSpark
 from a_model import NOWHERE
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.core import config, switch_lock
-from lockstep.onhost.records import watch_findings
-from lockstep.onhost.switching import wedge_watch
+from lockstep.onhost.core import config, layout, switch_lock
+from lockstep.onhost.engine import sense_check
+from lockstep.onhost.facts import deploy_records
+from lockstep.onhost.records import json_records, watch_findings
+from lockstep.onhost.switching import hot_change_under_way, sense_check_of_hot_model, wedge_watch
 
 TOKEN = 200, FakeEngine.answer("x", 1)
 
@@ -144,3 +146,115 @@ def test_nothing_is_done_during_a_switch_when_nothing_is_hot_and_to_a_rank_of_a_
     spark.join_cluster("qwen")
     assert [spark.look(), spark.look()] == [[], []]
     assert spark.engine.requests == []
+
+
+SOUND = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "sound", ""),))
+WRONG = sense_check.SenseVerdict(
+    (sense_check.SenseCheck("echo", "nonsense", "expected a, came b"),)
+)
+
+
+class SensedSpark(HotSpark):
+    """A host with a hot model, and looks whose outcome is given."""
+
+    def __init__(self, tmp_path, monkeypatch) -> None:
+        super().__init__(tmp_path, monkeypatch, sense="answers")
+        self.count(running=0)
+        self.looks = [SOUND]
+        self.sense_requests: list[config.Model] = []
+        monkeypatch.setattr(sense_check, "judge_engine_sense", self.look)
+        monkeypatch.setattr(layout, "Paths", lambda: self.paths)
+
+    def look(self, model: config.Model, key: str | None):
+        self.sense_requests.append(model)
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def run(self, *words: str) -> int:
+        return sense_check_of_hot_model.main(list(words), self.paths)
+
+
+@pytest.fixture
+def sensed(tmp_path, monkeypatch):
+    spark = SensedSpark(tmp_path, monkeypatch)
+    yield spark
+    spark.close()
+
+
+def test_nonsense_is_said_and_without_a_hot_model_nothing_can_be_asked(sensed, capsys):
+    sensed.looks = [WRONG]
+    assert sensed.run() == 1
+    assert "qwen talks nonsense: echo: expected a, came b" in capsys.readouterr().out
+    sensed.systemd.unit(UNIT)
+    assert (sensed.run(), sensed.run("--rest"), len(sensed.sense_requests)) == (2, 0, 1)
+
+
+def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(sensed, monkeypatch):
+    def stop_look(model, key):
+        sensed.systemd.unit(UNIT)
+        return WRONG
+
+    monkeypatch.setattr(sense_check, "judge_engine_sense", stop_look)
+    sensed.run("--rest")
+    assert watch_findings.load(sensed.paths).senses == {}
+
+
+def test_the_engine_itself_is_asked_by_hand_also_where_sense_is_off(sensed):
+    sensed.tell("qwen", url="http://127.0.0.1:9", engine_url=sensed.engine.url, sense="off")
+    assert sensed.run() == 0
+    assert [model.url for model in sensed.sense_requests] == [sensed.engine.url]
+
+
+def test_the_timer_asks_a_resting_engine_once_a_day(sensed, monkeypatch):
+    assert [sensed.run("--rest"), sensed.run("--rest")] == [0, 0]
+    assert len(sensed.sense_requests) == 1
+    # Another process is another model.
+    sensed.runs(pid=8)
+    sensed.run("--rest")
+    assert len(sensed.sense_requests) == 2
+    monkeypatch.setattr(sense_check_of_hot_model, "_AGAIN_S", 0.0)
+    sensed.run("--rest")
+    assert len(sensed.sense_requests) == 3
+
+
+RESTARTED = hot_change_under_way.HotChange(
+    rollout=hot_change_under_way.HotWork("qwen", "the deploy")
+)
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda sensed: sensed.count(running=1),
+        lambda sensed: setattr(sensed.engine, "metrics", None),
+        lambda sensed: sensed.tell("qwen", sense="off"),
+        lambda sensed: sensed.tell("qwen", url="", engine_url=None),
+        lambda sensed: json_records.save(sensed.paths.hot_change, RESTARTED),
+    ],
+    ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
+)
+def test_the_timer_leaves_an_engine_and_a_switch_alone(sensed, disturb):
+    with switch_lock.hold_lock(sensed.paths.switch_lock, "you", "qwen"):
+        assert sensed.run("--rest") == 0
+    disturb(sensed)
+    assert (sensed.run("--rest"), sensed.sense_requests) == (0, [])
+
+
+def sense_findings() -> list[tuple[str, str, str]]:
+    return list(deploy_records.sense_findings(None))
+
+
+def test_the_timer_restarts_nothing_and_its_finding_is_told(sensed):
+    sensed.looks = [WRONG]
+    assert (sensed.run("--rest"), sensed.systemd.calls) == (0, [])
+    # An engine is not accused for one answer.
+    assert len(sensed.sense_requests) == 2
+    assert "talks nonsense: echo: expected a, came b; asked" in sensed.status_text()
+    assert sense_findings() == [("sense", "qwen", "talks nonsense: echo: expected a, came b")]
+    # Of a process that is gone nothing is told.
+    sensed.runs(pid=8)
+    assert "nonsense" not in sensed.status_text() and sense_findings() == []
+    # One wrong look of two is no finding.
+    sensed.looks = [WRONG, SOUND]
+    sensed.run("--rest")
+    assert "makes sense: echo; asked" in sensed.status_text()
+    assert sense_findings() == [("sense", "qwen", "no nonsense")]

@@ -6,7 +6,7 @@ import pytest
 from a_lock import hold_lock
 from a_probe import program
 
-from lockstep.onhost.core import errors, event_lines, layout, program_command_lines
+from lockstep.onhost.core import errors, layout, program_command_lines
 from lockstep.onhost.system import apt_lock_wait
 
 LISTS = "var/lib/apt/lists/lock"
@@ -49,28 +49,16 @@ def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
     assert apt_lock_wait.apt_lock_holder(paths) is None
 
 
-def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
-    lines = []
-    with hold_lock(paths.root / LISTS) as process:
-        # The lock is released at the first line that tells of it.
-        monkeypatch.setattr(
-            event_lines, "say", lambda line: (lines.append(line), process.communicate())
-        )
-        assert apt_lock_wait.main(work(), paths) == 0
-    assert f"waited 0 s of 30 min, {paths.root / LISTS} is held" in lines[0]
-    assert runs(paths) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "code", "end"),
     [
         ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (x)", 100, 0),
-        ("dpkg: error: dpkg frontend lock was locked by another process with pid 5", 100, 0),
         # Nothing else is done twice.
         ("E: Unable to locate package jq", 100, 100),
         ("Could not get lock, said a package", 0, 0),
     ],
 )
+# By the real apt, with each lock: tests/render/test_apt_by_apt.py.
 def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, capfd, text, code, end):
     assert apt_lock_wait.main(work(text, code), paths) == end
     assert runs(paths) == 1 + (code > end)
