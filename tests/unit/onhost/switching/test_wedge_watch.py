@@ -154,7 +154,7 @@ WRONG = sense_check.SenseVerdict(
 )
 
 
-class SensedSpark(HotSpark):
+class AskedSpark(HotSpark):
     """A host with a hot model, and looks whose outcome is given."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
@@ -174,46 +174,46 @@ class SensedSpark(HotSpark):
 
 
 @pytest.fixture
-def sensed(tmp_path, monkeypatch):
-    spark = SensedSpark(tmp_path, monkeypatch)
+def host(tmp_path, monkeypatch):
+    spark = AskedSpark(tmp_path, monkeypatch)
     yield spark
     spark.close()
 
 
-def test_nonsense_is_said_and_without_a_hot_model_nothing_can_be_asked(sensed, capsys):
-    sensed.looks = [WRONG]
-    assert sensed.run() == 1
+def test_nonsense_is_said_and_without_a_hot_model_nothing_can_be_asked(host, capsys):
+    host.looks = [WRONG]
+    assert host.run() == 1
     assert "qwen talks nonsense: echo: expected a, came b" in capsys.readouterr().out
-    sensed.systemd.unit(UNIT)
-    assert (sensed.run(), sensed.run("--rest"), len(sensed.sense_requests)) == (2, 0, 1)
+    host.systemd.unit(UNIT)
+    assert (host.run(), host.run("--rest"), len(host.sense_requests)) == (2, 0, 1)
 
 
-def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(sensed, monkeypatch):
+def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(host, monkeypatch):
     def stop_look(model, key):
-        sensed.systemd.unit(UNIT)
+        host.systemd.unit(UNIT)
         return WRONG
 
     monkeypatch.setattr(sense_check, "judge_engine_sense", stop_look)
-    sensed.run("--rest")
-    assert watch_findings.load(sensed.paths).senses == {}
+    host.run("--rest")
+    assert watch_findings.load(host.paths).senses == {}
 
 
-def test_the_engine_itself_is_asked_by_hand_also_where_sense_is_off(sensed):
-    sensed.tell("qwen", url="http://127.0.0.1:9", engine_url=sensed.engine.url, sense="off")
-    assert sensed.run() == 0
-    assert [model.url for model in sensed.sense_requests] == [sensed.engine.url]
+def test_the_engine_itself_is_asked_by_hand_also_where_sense_is_off(host):
+    host.tell("qwen", url="http://127.0.0.1:9", engine_url=host.engine.url, sense="off")
+    assert host.run() == 0
+    assert [model.url for model in host.sense_requests] == [host.engine.url]
 
 
-def test_the_timer_asks_a_resting_engine_once_a_day(sensed, monkeypatch):
-    assert [sensed.run("--rest"), sensed.run("--rest")] == [0, 0]
-    assert len(sensed.sense_requests) == 1
+def test_the_timer_asks_a_resting_engine_once_a_day(host, monkeypatch):
+    assert [host.run("--rest"), host.run("--rest")] == [0, 0]
+    assert len(host.sense_requests) == 1
     # Another process is another model.
-    sensed.runs(pid=8)
-    sensed.run("--rest")
-    assert len(sensed.sense_requests) == 2
+    host.runs(pid=8)
+    host.run("--rest")
+    assert len(host.sense_requests) == 2
     monkeypatch.setattr(sense_check_of_hot_model, "_AGAIN_S", 0.0)
-    sensed.run("--rest")
-    assert len(sensed.sense_requests) == 3
+    host.run("--rest")
+    assert len(host.sense_requests) == 3
 
 
 RESTARTED = hot_change_under_way.HotChange(
@@ -224,37 +224,37 @@ RESTARTED = hot_change_under_way.HotChange(
 @pytest.mark.parametrize(
     "disturb",
     [
-        lambda sensed: sensed.count(running=1),
-        lambda sensed: setattr(sensed.engine, "metrics", None),
-        lambda sensed: sensed.tell("qwen", sense="off"),
-        lambda sensed: sensed.tell("qwen", url="", engine_url=None),
-        lambda sensed: json_records.save(sensed.paths.hot_change, RESTARTED),
+        lambda host: host.count(running=1),
+        lambda host: setattr(host.engine, "metrics", None),
+        lambda host: host.tell("qwen", sense="off"),
+        lambda host: host.tell("qwen", url="", engine_url=None),
+        lambda host: json_records.save(host.paths.hot_change, RESTARTED),
     ],
     ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
 )
-def test_the_timer_leaves_an_engine_and_a_switch_alone(sensed, disturb):
-    with switch_lock.hold_lock(sensed.paths.switch_lock, "you", "qwen"):
-        assert sensed.run("--rest") == 0
-    disturb(sensed)
-    assert (sensed.run("--rest"), sensed.sense_requests) == (0, [])
+def test_the_timer_leaves_an_engine_and_a_switch_alone(host, disturb):
+    with switch_lock.hold_lock(host.paths.switch_lock, "you", "qwen"):
+        assert host.run("--rest") == 0
+    disturb(host)
+    assert (host.run("--rest"), host.sense_requests) == (0, [])
 
 
 def sense_findings() -> list[tuple[str, str, str]]:
     return list(deploy_records.sense_findings(None))
 
 
-def test_the_timer_restarts_nothing_and_its_finding_is_told(sensed):
-    sensed.looks = [WRONG]
-    assert (sensed.run("--rest"), sensed.systemd.calls) == (0, [])
+def test_the_timer_restarts_nothing_and_its_finding_is_told(host):
+    host.looks = [WRONG]
+    assert (host.run("--rest"), host.systemd.calls) == (0, [])
     # An engine is not accused for one answer.
-    assert len(sensed.sense_requests) == 2
-    assert "talks nonsense: echo: expected a, came b; asked" in sensed.status_text()
+    assert len(host.sense_requests) == 2
+    assert "talks nonsense: echo: expected a, came b; asked" in host.status_text()
     assert sense_findings() == [("sense", "qwen", "talks nonsense: echo: expected a, came b")]
     # Of a process that is gone nothing is told.
-    sensed.runs(pid=8)
-    assert "nonsense" not in sensed.status_text() and sense_findings() == []
+    host.runs(pid=8)
+    assert "nonsense" not in host.status_text() and sense_findings() == []
     # One wrong look of two is no finding.
-    sensed.looks = [WRONG, SOUND]
-    sensed.run("--rest")
-    assert "makes sense: echo; asked" in sensed.status_text()
+    host.looks = [WRONG, SOUND]
+    host.run("--rest")
+    assert "makes sense: echo; asked" in host.status_text()
     assert sense_findings() == [("sense", "qwen", "no nonsense")]
