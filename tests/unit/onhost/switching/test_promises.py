@@ -6,6 +6,7 @@ while it loads, and it keeps that while it serves.
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from onhost_fakes import host_root, write_meminfo
 
 from group_data import all as group_data
 from lockstep import preflight
+from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.switching import memory_watch, start_gate
+from lockstep.preflight import memory
 from lockstep.units.model_variants import variants
 from lockstep.units.models_json import host_configuration
 
@@ -78,6 +81,20 @@ def test_what_the_gate_admits_the_memory_watch_does_not_end(host):
     assert names == set(host.config.models), "each starts on a Spark at rest"
 
 
+@pytest.fixture
+def fits_once(monkeypatch) -> None:
+    """Compute each fit once: it does not depend on the available memory."""
+    fits: dict[Any, Any] = {}
+
+    def prepare_once(recipe, *arguments, **keywords):
+        key = (recipe.name, *(keywords[name] for name in ("machine", "total", "minimums")))
+        if key not in fits:
+            fits[key] = cache(prepare(recipe, *arguments, **keywords))
+        return fits[key]
+
+    monkeypatch.setattr(memory, "prepare", prepare_once)
+
+
 def applied_advice(plan: HostPlan, models: dict[str, Any], gib: float, total: float):
     """The models with the settings that preflight says to set, and the names of those."""
     memory = {"MemTotal": int(total * GIB), "MemAvailable": int(gib * GIB)}
@@ -93,6 +110,7 @@ def applied_advice(plan: HostPlan, models: dict[str, Any], gib: float, total: fl
     return models, named_models
 
 
+@pytest.mark.usefixtures("fits_once")
 @pytest.mark.parametrize("minimum", [{}, {"loading_gib": 10.0, "serving_gib": 9.0}])
 # With MemTotal of the Spark with 64 GB.
 @pytest.mark.parametrize("total", (*TOTALS, 59.78))
