@@ -77,6 +77,7 @@ def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
     text = " ".join(result.output.split())
     assert text.startswith("spark-1 qwen hot since ") and " spark-2 qwen hot since " in text
     assert text.count("(3 h 5 min), 57.0 tok/s, 3 requests") == 2
+    assert max(map(len, result.output.splitlines())) <= 80
     calls = inventory.parent / "bin/calls"
     assert sorted(calls.read_text().splitlines()) == [
         f"{name} /data/scripts/llm/switch.sh status --follow" for name in ("spark-1", "spark-2")
