@@ -175,7 +175,7 @@ def _exercise(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))), st.sampled_from(_fields), _trees)
 def test_any_value_in_any_place_never_gives_a_traceback(path: Path, key: str, value: object):
     recipe = {**yaml.load(path.read_text(), yaml.CSafeLoader), key: value}
