@@ -268,6 +268,7 @@ def _build(cls: type[T], values: Any, at: KeyPlace, implied_fields: Mapping[str,
         # A secret may be written itself instead of its place.
         is_secret = getattr(cls, "is_secret", False)
         found = "a value that is not shown" if is_secret else _short_repr(values)
+        remedy = 'Write {"file": "PATH"} or {"command": ("PROGRAM",)}.' if is_secret else remedy
         raise at.fault("must be a mapping", found, remedy=remedy)
     at = at._replace(yaml=hasattr(values, "lines"))
     known_fields = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]

@@ -309,7 +309,7 @@ def test_the_fast_link_keeps_its_addresses_until_the_next_boot(paths):
     assert not stays()
 
 
-TODO = [RemovalItem(kind, f"/{kind}") for kind in ("content", "program", "record")]
+REMOVALS = [RemovalItem(kind, f"/{kind}") for kind in ("content", "program", "record")]
 
 
 def remove_items(paths, *items: RemovalItem) -> list[tuple[RemovalItem, str]]:
@@ -326,7 +326,7 @@ def bare(tmp_path) -> layout.Paths:
 def test_where_something_stays_the_program_and_the_record_stay_until_the_next_run(
     bare, monkeypatch
 ):
-    for item in TODO:
+    for item in REMOVALS:
         (bare.root / item.kind / "folder").mkdir(parents=True)
 
     def busy(*_: object) -> None:
@@ -334,12 +334,12 @@ def test_where_something_stays_the_program_and_the_record_stay_until_the_next_ru
 
     with monkeypatch.context() as patch:
         patch.setattr("lockstep.onhost.removal.actions.shutil.rmtree", busy)
-        [(item, why)] = remove._do_actions_in_order(Actions(bare, None), TODO)
+        [(item, why)] = remove._do_actions_in_order(Actions(bare, None), REMOVALS)
     assert item.name == "/content" and "/a: Device or resource busy" in why
     assert len(list(bare.root.iterdir())) == 3
     # Again, and once more where nothing is left.
     for _ in range(2):
-        assert remove._do_actions_in_order(Actions(bare, None), TODO) == []
+        assert remove._do_actions_in_order(Actions(bare, None), REMOVALS) == []
         assert list(bare.root.iterdir()) == []
 
 
