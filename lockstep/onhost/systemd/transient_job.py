@@ -176,8 +176,8 @@ def _launch_unit(job: Job) -> None:
         raise errors.Problem(f"job {job.name}: systemd-run failed: {reason}")
 
 
-def _sleep_until_process_end(pid: int, seconds: float) -> None:
-    """Sleep so many seconds, or until process `pid` ends, which is noticed at once.
+def _sleep_until_process_end(pid: int, seconds: float) -> bool:
+    """Sleep so many seconds, or until process `pid` ends; tell whether it is alive afterwards.
 
     Without a process the job is just beginning or ending, which takes systemd a moment.
     """
@@ -185,9 +185,9 @@ def _sleep_until_process_end(pid: int, seconds: float) -> None:
         handle = os.pidfd_open(pid)
     except OSError:
         clock.sleep(seconds if pid else 0.05)
-        return
+        return False
     try:
-        select.select([handle], [], [], seconds)
+        return not select.select([handle], [], [], seconds)[0]
     finally:
         os.close(handle)
 
@@ -212,9 +212,12 @@ def follow_job(
         lines, partial_line = _split_lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
             say(event_lines.read_event(line))
+        is_alive = False
         while True:
-            # State first, log second, so that no output before the end is missed.
-            unit = units.units_by_name([job.unit])[job.unit]
+            # State first, log second, so that no output before the end is missed. While its process
+            # is alive, a unit's state is what it was.
+            if not is_alive:
+                unit = units.units_by_name([job.unit])[job.unit]
             # Replaced by other work, whose lines are in the same log.
             is_replaced = unit.is_installed and job.argv and unit.description != job.description
             lines, partial_line = (
@@ -238,7 +241,8 @@ def follow_job(
                 say(f"job {job.name}: still running, {event_lines.duration(now - start_time)}")
             if event_lines.has_lost_reader():
                 return EXIT_ALONE
-            _sleep_until_process_end(unit.main_pid, min(1.0, 0.05 + (now - start_time) / 10))
+            seconds = min(1.0, 0.05 + (now - start_time) / 10)
+            is_alive = _sleep_until_process_end(unit.main_pid, seconds)
 
 
 def _split_lines(data: bytes, partial_line: str = "") -> tuple[list[str], str]:

@@ -165,8 +165,8 @@ def test_a_job_that_is_stopped_or_whose_name_other_work_has_by_now_gives_143(
         assert job_command.main(["stop", "b"], host.paths) == 0
     else:
         host.systemd.unit("lockstep-job-b.service", Description="lockstep job b of other work")
-    assert run.result(180) == 143
     gate.touch()
+    assert run.result(180) == 143
 
 
 def test_attach_tells_how_a_finished_job_ended(host):
