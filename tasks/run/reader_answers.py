@@ -28,9 +28,9 @@ from lockstep.tasks.run import run_report, ssh_connection
 FRESH_S = 60.0
 #: Longest wait for an answer, seconds; it only bounds a host that hangs, not one that is busy.
 ANSWER_S = 600
-# Readers that operations ask again after a change, each operation some of them. A program on the
-# host takes longer to start than all of these to answer (0.1 s of processor time, 2026-11-28).
-_USUAL = ("files", "units", "files.leftovers", "environments")
+# Readers that nothing asks twice, because of what they cost. A program on the host takes longer to
+# start than all others to answer (0.1 s of processor time, 2026-11-28), so these go together.
+_ASKED_ONCE = ("deploy_records.other_and_cut_off_deploy", "preflight")
 # Step of a host that fails before its first operation.
 _ASKING = "Preflight | Ask the host what it is"
 
@@ -75,8 +75,7 @@ def reader_answers(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
     if not stale:
         return fresh
     every = _questions[of]
-    usual = [reader for reader in _USUAL if reader in every and reader not in fresh]
-    beside = [] if set(stale).isdisjoint(_USUAL) else usual
+    beside = [reader for reader in every if reader not in (*_ASKED_ONCE, *fresh)]
     questions = {reader: every[reader] for reader in (*stale, *beside)}
     return {**fresh, **_required_answers(of, questions, stale)}
 

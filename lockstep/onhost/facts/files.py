@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import (
     Facts,
@@ -153,9 +152,14 @@ def strangers(folder: str, allowed_paths: set[str], inside: tuple[str, ...]) -> 
 
 
 def _damaged_certificates(
-    certificates: dict[str, tuple[str, str]], authorities: Iterable[str]
+    certificates: dict[str, tuple[str, str]], authorities: list[str]
 ) -> set[str]:
     """Return the certificates that other Sparks would refuse, and authorities that sign none."""
+    if not certificates and not authorities:
+        return set()
+    # Imported here: TLS takes as long to import as all the rest of a reader.
+    from lockstep.onhost.access import peer_tls
+
     return {
         *(
             path
