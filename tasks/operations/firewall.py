@@ -40,10 +40,11 @@ def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
         keep.ssh_ports = ssh_ports
         yield keep
     kinds = kinds_to_mend(UNIT, answers["units"].get(UNIT, {}), "", at_boot=True, runs=True)
-    if kinds & {"unit", "unread unit"}:
-        yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     if kinds & {"boot", "running"}:
+        # It reloads systemd itself.
         yield remote_commands.changing_command(["systemctl", "enable", "--now", "--quiet", UNIT])
+    elif kinds & {"unit", "unread unit"}:
+        yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     if is_current and not kinds:
         host.noop("the firewall is in force")
 

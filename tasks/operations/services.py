@@ -265,19 +265,23 @@ def restart_outdated(
     states = facts.reader_answer("units")
     if states is None:
         return
-    has_changed = False
     unit_states = {unit: states.get(unit, {}) for unit in units}
-    if _has_unread_unit(states, files) or any(
-        properties.get("LoadState") != "loaded" for properties in unit_states.values()
-    ):
+    not_enabled = [
+        unit
+        for unit in units
+        if unit in (*at_boot, *next_boot) and "boot" in _kinds_to_mend(unit, states, at_boot=True)
+    ]
+    has_changed = bool(not_enabled) or (
+        _has_unread_unit(states, files)
+        or any(properties.get("LoadState") != "loaded" for properties in unit_states.values())
+    )
+    if not_enabled:
+        # It reloads systemd itself.
+        yield remote_commands.changing_command(["systemctl", "enable", "--quiet", *not_enabled])
+    elif has_changed:
         yield remote_commands.changing_command(["systemctl", "daemon-reload"])
-        has_changed = True
     restarted_sockets: set[str] = set()
     for unit, properties in unit_states.items():
-        is_linked = unit in (*at_boot, *next_boot)
-        if is_linked and "boot" in _kinds_to_mend(unit, states, at_boot=True):
-            yield remote_commands.changing_command(["systemctl", "enable", "--quiet", unit])
-            has_changed = True
         verb = needed_verb(unit, properties, wanted_restart_key(files, unit), unit in at_boot)
         if verb and unit.endswith(".socket"):
             # systemd opens no socket while its service runs, and a restart stops the service

@@ -356,7 +356,8 @@ class Spark:
 
     def _run_systemctl(self, words: list[str]) -> None:
         units = self.state["units"]
-        if "daemon-reload" in words:
+        # systemctl reloads systemd after it has enabled a unit.
+        if {"daemon-reload", "enable"} & set(words):
             for path, file in self.state["files"].items():
                 if path.startswith("/etc/systemd/system/") and path.endswith(
                     (".service", ".socket", ".timer")
@@ -364,12 +365,13 @@ class Spark:
                     match = re.search(r"LOCKSTEP_RESTART_KEY=(\w+)", file["text"])
                     known_unit = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
                     known_unit |= {"wanted": match[1] if match else "", "NeedDaemonReload": "no"}
-            return
-        unit = units.setdefault(words[-1], {**UNIT})
-        if "enable" in words:
-            unit["UnitFileState"] = "enabled"
-        if {"start", "restart", "--now"} & set(words):
-            unit |= {"ActiveState": "active", "SubState": "running", "restart_key": unit["wanted"]}
+        for name in (word for word in words if word.endswith((".service", ".socket", ".timer"))):
+            unit = units.setdefault(name, {**UNIT})
+            if "enable" in words:
+                unit["UnitFileState"] = "enabled"
+            if {"start", "restart", "--now"} & set(words):
+                key = {"restart_key": unit["wanted"]}
+                unit |= {"ActiveState": "active", "SubState": "running", **key}
 
     _run_webui = _run_systemctl
 

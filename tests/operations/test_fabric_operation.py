@@ -111,7 +111,7 @@ def firewall_commands(host: Host) -> list[Any]:
     ("table", "unit", "expected_commands"),
     [
         # A wiped host, and another set of rules.
-        (None, {"LoadState": "not-found"}, [*LOAD, "systemctl daemon-reload", START]),
+        (None, {"LoadState": "not-found"}, [*LOAD, START]),
         ("other rules", {}, LOAD),
         (GOOD_RULES, {"UnitFileState": "disabled"}, [START]),
         (GOOD_RULES, {"NeedDaemonReload": "yes"}, ["systemctl daemon-reload"]),

@@ -165,7 +165,7 @@ ENABLED = {"UnitFileState": "enabled"}
         # A unit of the next boot: new, after a boot, failed.
         (
             *(*NEXT_BOOT, {"LoadState": "not-found", "ActiveState": "inactive"}),
-            [*RELOAD, f"systemctl enable --quiet {models_by_boot.UNIT}"],
+            [f"systemctl enable --quiet {models_by_boot.UNIT}"],
         ),
         # It began the hot model; a restart would begin it once more.
         (*NEXT_BOOT, {**ENABLED, "restart_key": "older"}, []),
