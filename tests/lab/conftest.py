@@ -26,8 +26,9 @@ _FIRST = (
     *("deploy/test_deploy", "engines/test_engine_parsers", "engines/test_weight_loaders"),
     *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
     *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm", _REMOVE),
+    *("deploy/test_interrupted", "cluster/test_cluster", "deploy/test_copying"),
     *("engines/test_llamacpp", "switching/test_power", "drift/test_drift"),
-    *("switching/test_switching", "access/test_tls", "deploy/test_interrupted"),
+    *("switching/test_switching", "access/test_tls"),
     *("deploy/test_artefacts", "switching/test_switch_faults", "switching/test_memory"),
     *("gateway/test_switching", "deploy/test_proxy", "access/test_open_engine"),
 )
