@@ -89,7 +89,8 @@ def test_every_spark_is_in_one_screen_but_for_a_limit(inventory: Path) -> None:
 
 def test_a_spark_without_an_answer_in_time_is_silent(inventory: Path, monkeypatch) -> None:
     monkeypatch.setattr(status, "SILENT_S", 0.0)
-    assert "silent: no answer within 0 s" in run(inventory, exit_code=2).output
+    result = run(inventory, second="exec sleep 60", exit_code=2)
+    assert "silent: no answer within 0 s" in result.output
 
 
 NO_ROUTE = "ssh: connect to host spark-2: No route"
