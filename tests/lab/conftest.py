@@ -24,13 +24,13 @@ _REMOVE = "deploy/test_remove"
 #: the others have ended.
 _FIRST = (
     *("deploy/test_deploy", "engines/test_engine_parsers", "engines/test_weight_loaders"),
-    *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
-    *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm", _REMOVE),
-    *("deploy/test_interrupted", "cluster/test_cluster", "deploy/test_copying"),
-    *("engines/test_llamacpp", "switching/test_power", "drift/test_drift"),
-    *("switching/test_switching", "access/test_tls"),
-    *("deploy/test_artefacts", "switching/test_switch_faults", "switching/test_memory"),
-    *("gateway/test_switching", "deploy/test_proxy", "access/test_open_engine"),
+    *("cluster/test_cluster_faults", "webui/test_data", "deploy/test_rolling"),
+    *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm"),
+    *("switching/test_switch_faults", _REMOVE, "deploy/test_interrupted", "drift/test_drift"),
+    *("cluster/test_cluster", "access/test_tls", "switching/test_switching"),
+    *("switching/test_power", "deploy/test_copying", "engines/test_llamacpp"),
+    *("switching/test_memory", "deploy/test_artefacts", "deploy/test_proxy"),
+    *("access/test_firewall", "access/test_open_engine", "gateway/test_switching"),
 )
 
 
