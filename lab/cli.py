@@ -110,7 +110,7 @@ def copy_of(lab: Lab, source: str) -> None:
 
 
 @lab.command()
-@click.option("--delete", is_flag=True, help="Also delete the hosts' disks and the lab's key.")
+@click.option("--delete", is_flag=True, help="Cut the power; delete the disks and the lab's key.")
 @_of_a_lab
 def down(lab: Lab, delete: bool) -> None:
     """Stop the hosts and every process of the lab; disks stay."""
@@ -123,7 +123,7 @@ def down(lab: Lab, delete: bool) -> None:
     if delete:
         require_no_copies(lab)
     with steps.live_display(), steps.step("down") as report:
-        was_up = take_down(lab, report)
+        was_up = take_down(lab, report, cut=delete)
         if delete:
             disk.delete(lab)
     console.print(f"lab {lab.name!r} " + ("is down" if was_up else "was not up"))

@@ -263,7 +263,10 @@ class Supervisor:
         machine = self._machines[find_host(self._hosts, request["host"])]
         machine.memory.share("gpu.json", request["shows"])
 
-    async def _down(self, _: Request) -> None:
+    async def _down(self, request: Request) -> None:
+        """End; with the power of all hosts cut where nobody wants their disks any more."""
+        if request["cut"]:
+            await asyncio.gather(*(machine.power_cut() for machine in self._machines.values()))
         self.end()
 
 

@@ -92,8 +92,10 @@ def build(lab: Lab, steps: Steps) -> None:
     _prepare(lab, steps, services=True)
 
 
-def down(lab: Lab, report: Report) -> bool:
+def down(lab: Lab, report: Report, cut: bool) -> bool:
     """Shut the hosts down and remove every trace but the disks; False if nothing was there.
+
+    ``cut`` takes their power instead, at once: for disks that nobody wants any more.
 
     Raises ``LabError`` when the supervisor does not end within three minutes.
     """
@@ -102,8 +104,9 @@ def down(lab: Lab, report: Report) -> bool:
         alive = heal.supervisor_alive(lab)
         was_up = alive or lab.description.exists()
         lab.description.unlink(missing_ok=True)
-        report("shutting the hosts down" if alive else "cleaning up")
-        _end(lab)
+        doing = "cutting the hosts' power" if cut else "shutting the hosts down"
+        report(doing if alive else "cleaning up")
+        _end(lab, cut)
     shutil.rmtree(lab.runtime, ignore_errors=True)
     return was_up
 
@@ -259,10 +262,10 @@ def _await_ready(lab: Lab, steps: Steps) -> None:
         raise LabError(trouble)
 
 
-def _end(lab: Lab) -> None:
+def _end(lab: Lab, cut: bool = False) -> None:
     """End the supervisor, if it runs, and remove everything of the lab but the disks."""
     if heal.supervisor_alive(lab):
-        control.ask(lab, "down")
+        control.ask(lab, "down", cut=cut)
         _await_end(lab)
     heal.clean(lab)
 
