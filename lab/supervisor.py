@@ -265,9 +265,11 @@ class Supervisor:
 
     async def _down(self, request: Request) -> None:
         """End; with the power of all hosts cut where nobody wants their disks any more."""
-        if request["cut"]:
-            await asyncio.gather(*(machine.power_cut() for machine in self._machines.values()))
-        self.end()
+        try:
+            if request["cut"]:
+                await asyncio.gather(*(machine.power_cut() for machine in self._machines.values()))
+        finally:
+            self.end()
 
 
 def _servers(lab: Lab) -> list[Server]:

@@ -28,9 +28,13 @@ from lockstep.tasks.run import run_report, ssh_connection
 FRESH_S = 60.0
 #: Longest wait for an answer, seconds; it only bounds a host that hangs, not one that is busy.
 ANSWER_S = 600
-# Readers that nothing asks twice, because of what they cost. A program on the host takes longer to
-# start than all others to answer (0.1 s of processor time, 2026-11-28), so these go together.
-_ASKED_ONCE = ("deploy_records.other_and_cut_off_deploy", "preflight")
+# A program on the host takes longer to start than all other readers to answer (0.1 s of processor
+# time, 2026-11-28), so those go together. Of these, nothing asks the first two twice: they cost the
+# most. The others wait for Docker or for a disk, and so would operations that want neither.
+_ASKED_ALONE = (
+    *("deploy_records.other_and_cut_off_deploy", "preflight"),
+    *("deploy_records.foreign_obstacles", "docker.image_architectures", "weights"),
+)
 # Step of a host that fails before its first operation.
 _ASKING = "Preflight | Ask the host what it is"
 
@@ -75,7 +79,7 @@ def reader_answers(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
     if not stale:
         return fresh
     every = _questions[of]
-    beside = [reader for reader in every if reader not in (*_ASKED_ONCE, *fresh)]
+    beside = [reader for reader in every if reader not in (*_ASKED_ALONE, *fresh)]
     questions = {reader: every[reader] for reader in (*stale, *beside)}
     return {**fresh, **_required_answers(of, questions, stale)}
 

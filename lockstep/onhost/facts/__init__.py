@@ -45,7 +45,7 @@ def answer_request(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
                 answers[name] = answer
         except errors.Problem as fault:
             faults[name] = str(fault)
-        except Exception as fault:
+        except BaseException as fault:
             # The host holds something that no reader expected, so this part is unknown.
             faults[name] = f"{type(fault).__name__}: {fault}"
 

@@ -22,6 +22,8 @@ EXIT_TIMEOUT = 124  # as timeout(1) has it
 EXIT_ALONE = 141  # as if killed by SIGPIPE: the connection is gone, the job goes on
 # As if ended by SIGTERM: systemd no longer knows the unit, or other work has its name.
 EXIT_GONE = 143
+#: Longest time for which a unit's state is believed, seconds.
+_STATE_S = 5.0
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 
 
@@ -212,12 +214,13 @@ def follow_job(
         lines, partial_line = _split_lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
             say(event_lines.read_event(line))
-        is_alive = False
+        is_alive, read_at = False, start_time
         while True:
             # State first, log second, so that no output before the end is missed. While its process
-            # is alive, a unit's state is what it was.
-            if not is_alive:
-                unit = units.units_by_name([job.unit])[job.unit]
+            # is alive, a unit's state is what it was, but for one that hangs in a driver: systemd
+            # gives it up.
+            if not is_alive or clock.now() - read_at >= _STATE_S:
+                unit, read_at = units.units_by_name([job.unit])[job.unit], clock.now()
             # Replaced by other work, whose lines are in the same log.
             is_replaced = unit.is_installed and job.argv and unit.description != job.description
             lines, partial_line = (
