@@ -271,8 +271,9 @@ def restart_outdated(
         for unit in units
         if unit in (*at_boot, *next_boot) and "boot" in _kinds_to_mend(unit, states, at_boot=True)
     ]
-    has_changed = bool(not_enabled) or (
-        _has_unread_unit(states, files)
+    has_changed = (
+        bool(not_enabled)
+        or _has_unread_unit(states, files)
         or any(properties.get("LoadState") != "loaded" for properties in unit_states.values())
     )
     if not_enabled:

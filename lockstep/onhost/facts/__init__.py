@@ -54,7 +54,7 @@ def answer_request(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
         # `ask` reports the fault of a module.
         with suppress(Exception):
             import_module(f"{__name__}.{name.partition('.')[0]}")
-    # They mostly wait for other programs. A pool's module takes longer to import than they take.
+    # Readers mostly wait for other programs; no pool, whose module takes long to import.
     threads = [Thread(target=ask, args=(name,)) for name in questions]
     for thread in threads:
         thread.start()
