@@ -64,6 +64,10 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("gateway.tls has one half on the host", {"gateway": {"bind": "0.0.0.0", "tls": HALF}}),
     ("logins names a server that no address", {"logins": {"https://mirror.lan": {"file": "/x"}}}),
     ("proxy.http is not an address; found 'h:1'", {"proxy": {"http": "me:s3cret@h:1"}}),
+    (
+        'hub_token must be a mapping; found a value that is not shown. Write {"file": "PATH"} or',
+        {"hub_token": "hf_s3cret"},
+    ),
     ("sources.registries['docker.io'] is not", {"sources": {"registries": LOGIN}}),
     ("engine.git holds a login, which would stand", {"engine": {"git": f"https://{SECRET}"}}),
     (
