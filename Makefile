@@ -64,15 +64,17 @@ check: style words
 near-tests: $(STAMP)
 	$(PYTEST) --dist worksteal -m "not slow" $$($(BIN)/python tests/nearest_tests.py)
 
-# More workers than cores: some wait for agents and time-outs while others use the processor. Lab
-# tests wait more, so they get one worker more.
+# More workers than cores: some wait for agents and time-outs while others use the processor.
 WORKERS = $(shell expr $$(nproc) + 1)
 PYTEST = $(BIN)/pytest -q --durations=10 -n $(WORKERS)
 
+# One worker less than alone: beside tests on hosts they use what those leave of the processor.
+unit-tests: WORKERS = $(shell nproc)
 unit-tests: $(STAMP)
 	$(PYTEST) --dist worksteal $(ONLY) $(UNIT)
 
-lab-tests: WORKERS = $(shell expr $$(nproc) + 2)
+# Tests on hosts wait most.
+lab-tests: WORKERS = $(shell expr $$(nproc) + 3)
 lab-tests: lab-parts
 	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/lab
 

@@ -29,8 +29,9 @@ _FIRST = (
     *("switching/test_switch_faults", _REMOVE, "deploy/test_interrupted", "drift/test_drift"),
     *("cluster/test_cluster", "access/test_tls", "switching/test_switching"),
     *("switching/test_power", "deploy/test_copying", "engines/test_llamacpp"),
-    *("switching/test_memory", "deploy/test_artefacts", "deploy/test_proxy"),
-    *("access/test_firewall", "access/test_open_engine", "gateway/test_switching"),
+    *("switching/test_memory", "access/test_firewall", "deploy/test_as_shipped"),
+    *("gateway/test_switching", "access/test_open_engine", "deploy/test_proxy"),
+    *("access/test_keys", "deploy/test_artefacts", "access/test_secrets", "deploy/test_one_deploy"),
 )
 
 
