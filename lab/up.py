@@ -58,8 +58,8 @@ def up(lab: Lab, lab_request: LabRequest, steps: Steps) -> dict[str, Any]:
     """Bring ``lab`` up, healing what a crash left; quick when it is up. Returns its status.
 
     Raises ``LabError`` when the machine lacks something, when the lab runs otherwise than
-    wanted, when copies of it exist, or when a host or server does not come up: then everything is
-    taken down again.
+    wanted, when copies of it exist, or when a host or server does not come up: then everything that
+    this call started is taken down again.
     """
     require_root()
     with _only_one(lab):

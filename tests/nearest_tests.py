@@ -2,10 +2,10 @@
 
     python tests/nearest_tests.py [FILE...]
 
-Prints them, nearest first. Without FILE it takes the files that differ from origin/main, or those
-of the last commit if none does. `make check` runs these tests, and `tests/mutating.py` uses them
-for each file that it changes. Programs that a test starts by name are no imports, so a folder
-counts too.
+Prints them, nearest first. Without FILE it takes the files that differ from origin/main, or from
+the last commit where there is no origin/main, or those of the last commit if none does. `make
+check` runs these tests, and `tests/mutating.py` uses them for each file that it changes. Programs
+that a test starts by name are no imports, so a folder counts too.
 """
 
 import ast
@@ -42,25 +42,23 @@ class NearestTests:
             return [file]
         path = Path(file)
         tests = [test for test in self._tests if Path(test).stem == f"test_{path.stem}"]
-        if path.suffix == ".py":
+        if path.suffix == ".py" and path.parts[0] in CODE:
             tests += self._by_import(file, most)
         else:
             tests += [test for test in self._tests if path.name in self._text[test]]
-            if file.startswith(("templates/", "tests/render/", "catalogue/")):
+            if file.startswith(("templates/", "tests/render/", "catalogue/", "group_data/")):
                 tests += [test for test in self._tests if test.startswith("tests/render/")]
         return list(dict.fromkeys(tests))[:most]
 
     def _by_import(self, file: str, most: int) -> list[str]:
-        room = Path(*Path(file).parts[1:]).parent
-        folder = "tests/operations" if file.startswith("tasks/") else f"tests/unit/{room}"
+        root, *path = Path(file).parts
+        folder = {"tasks": "tests/operations", "lab": "tests/unit/lab"}.get(
+            root, f"tests/unit/{Path(*path).parent}"
+        )
         tests: list[str] = []
         near, visited_files = {file}, {file}
         while near and len(tests) < most:
-            modules = {near_file.removesuffix(".py").replace("/", ".") for near_file in near}
-            # A helper of tests is imported by its name alone.
-            modules |= {
-                Path(near_file).stem for near_file in near if near_file.startswith("tests/")
-            }
+            modules = {name for near_file in near for name in _module_names(near_file)}
             near = {
                 near_file for near_file, names in self._imports.items() if names & modules
             } - visited_files
@@ -75,6 +73,14 @@ class NearestTests:
         return list(dict.fromkeys([*tests, *ALWAYS]))
 
 
+def _module_names(file: str) -> set[str]:
+    """The names by which a file is imported."""
+    name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    if file.startswith("tasks/"):
+        return {name, f"lockstep.{name}"}
+    return {name, Path(file).stem} if file.startswith("tests/") else {name}
+
+
 def _imported_names(text: str) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(text)):
@@ -87,6 +93,8 @@ def _imported_names(text: str) -> set[str]:
 
 def changed_files() -> list[str]:
     """Files that differ from origin/main and still exist; of the last commit where none does."""
+    if not _git("rev-parse", "--verify", "origin/main"):
+        print("no origin/main here: the tests near what differs from HEAD", file=sys.stderr)
     new_files = ("ls-files", "--others", "--exclude-standard")
     for since in ("origin/main", "HEAD", "HEAD~1"):
         base = _git("merge-base", "HEAD", since)
@@ -101,4 +109,6 @@ def _git(*words: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    if missing_files := [file for file in sys.argv[1:] if not (HERE / file).is_file()]:
+        sys.exit(f"no such file below {HERE}: {', '.join(missing_files)}")
     print(*NearestTests().of_all(sys.argv[1:] or changed_files()), sep="\n")

@@ -37,7 +37,7 @@ RESTART_S = 15
 STOP_S = 60
 # The gate waits up to 120 s for memory and some more for a container and the page cache.
 GATE_S = 240
-# Questions begin for 300 s, and the last answer may take as long (onhost/engine/sense_verdict.py).
+# Questions begin for 300 s, and the last answer may take as long (onhost/engine/sense_check.py).
 SENSE_S = 600
 _LIMITS = {
     "memlock": "LimitMEMLOCK",

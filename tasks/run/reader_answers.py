@@ -29,9 +29,10 @@ FRESH_S = 60.0
 #: Longest wait for an answer, seconds; it only bounds a host that hangs, not one that is busy.
 ANSWER_S = 600
 # A program on the host takes longer to start than all other readers to answer (0.1 s of processor
-# time, 2026-11-28), so those go together. Of these, nothing asks the first two twice: they cost the
-# most. The others wait for Docker or for a disk, and so would operations that want neither.
-_ASKED_ALONE = (
+# time, 2026-11-28), so those go together. These do not: the first two cost the most, and are asked
+# twice only after a wait for another deploy. The others wait for Docker or for a disk, and so would
+# operations that need neither.
+_ASKED_IF_NEEDED = (
     *("deploy_records.other_and_cut_off_deploy", "preflight"),
     *("deploy_records.foreign_obstacles", "docker.image_architectures", "weights"),
 )
@@ -79,7 +80,7 @@ def reader_answers(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
     if not stale:
         return fresh
     every = _questions[of]
-    beside = [reader for reader in every if reader not in (*_ASKED_ALONE, *fresh)]
+    beside = [reader for reader in every if reader not in (*_ASKED_IF_NEEDED, *fresh)]
     questions = {reader: every[reader] for reader in (*stale, *beside)}
     return {**fresh, **_required_answers(of, questions, stale)}
 

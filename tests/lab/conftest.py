@@ -46,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Name the lab that all workers' labs are copies of; it goes when they are gone."""
+    if "LOCKSTEP_TEST_LAB" in os.environ:
+        raise pytest.UsageError("LOCKSTEP_TEST_LAB is one lab, for one worker: pytest -n0")
     node.workerinput["deployed_lab"] = name = f"test-{os.getpid()}"
     if name not in _taken_down:
         _taken_down[name] = _take_down(name)

@@ -50,7 +50,7 @@ T = TypeVar("T")
 def until(
     condition: Callable[[], T], description: str, limit_s: float = 400.0, pause_s: float = 2.0
 ) -> T:
-    """Wait for the first true value of `condition`; fail naming `what` if none comes in time.
+    """Wait for the first true value of `condition`; fail naming `description` if none comes.
 
     Most conditions start a program on a host, `status` for 0.4 s of processor time (2026-11-27).
     A long wait asks less often, at most `pause_s` apart.

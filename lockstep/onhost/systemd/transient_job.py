@@ -204,7 +204,7 @@ def follow_job(
     """Print a job's log as it grows, and return its exit status, 128 + signal, or 124.
 
     143 is also returned for a job whose unit is gone or has become that of other work, because its
-    outcome is then unknown.
+    outcome is then unknown, and 141 where the reader of these lines is gone.
 
     `from_end` starts with the last ten lines, for a job that somebody else started. After
     `heartbeat_s` seconds of silence, a line says that the job still runs.
