@@ -64,17 +64,15 @@ check: style words
 near-tests: $(STAMP)
 	tests=$$($(BIN)/python tests/nearest_tests.py) && $(PYTEST) --dist worksteal -m "not slow" $$tests
 
-# More workers than cores: some wait for agents and time-outs while others use the processor.
+# More workers than cores: some wait for agents and time-outs while others use the processor. Lab
+# tests wait more, so they get one worker more.
 WORKERS = $(shell expr $$(nproc) + 1)
 PYTEST = $(BIN)/pytest -q --durations=10 -n $(WORKERS)
 
-# One worker less than alone: beside tests on hosts they use what those leave of the processor.
-unit-tests: WORKERS = $(shell nproc)
 unit-tests: $(STAMP)
 	$(PYTEST) --dist worksteal $(ONLY) $(UNIT)
 
-# Tests on hosts wait most.
-lab-tests: WORKERS = $(shell expr $$(nproc) + 3)
+lab-tests: WORKERS = $(shell expr $$(nproc) + 2)
 lab-tests: lab-parts
 	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/lab
 
