@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Name the lab that all workers' labs are copies of; it goes when they are gone."""
-    if "LOCKSTEP_TEST_LAB" in os.environ:
+    if os.environ.get("LOCKSTEP_TEST_LAB"):
         raise pytest.UsageError("LOCKSTEP_TEST_LAB is one lab, for one worker: pytest -n0")
     node.workerinput["deployed_lab"] = name = f"test-{os.getpid()}"
     if name not in _taken_down:
@@ -108,7 +108,7 @@ def stack(request, tmp_path_factory):
 def _deployed_lab(config: pytest.Config) -> str | None:
     """The lab that this worker's lab is a copy of; None where there is one process only."""
     worker_input: dict[str, str] = getattr(config, "workerinput", {})
-    return None if os.environ.get("LOCKSTEP_TEST_LAB") else worker_input.get("deployed_lab")
+    return worker_input.get("deployed_lab")
 
 
 def _copy_lab(source: str, stack: Stack) -> None:

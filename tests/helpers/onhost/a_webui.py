@@ -102,8 +102,8 @@ _made_by_restic: set[bool] = set()
 def open_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every repository from now on cheap to make and to open.
 
-    restic itself makes the first of each kind in this process, and then takes half a second of
-    processor time each time that it is opened: so a cheap one takes its place.
+    restic itself makes the first of each kind in this process. Such a one takes half a second of
+    processor time whenever it is opened (2026-11-30), so a cheap one takes its place.
     """
     run = ResticRepository._run
 

@@ -9,6 +9,7 @@ import pwd
 import re
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from onhost_fakes import FakeDocker, FakeSystemd
 from lockstep.deploy.questions import questions
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.desired_state import DesiredState
-from lockstep.onhost import engines
+from lockstep.onhost import engines, facts
 from lockstep.onhost.core import clock, config, errors, layout, runner
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts import (
@@ -66,6 +67,12 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     assert document["facts"] == {"sysctl": {"kernel.ostype": "Linux"}}
     assert document["answers"]["weights"] == {}
     assert document["faults"] == {"environments": "KeyError: 'home'"}
+
+
+def test_a_reader_that_ends_its_thread_is_a_fault(monkeypatch):
+    monkeypatch.setattr(host_load, "read", sys.exit, raising=False)
+    answer = facts.answer_request({"host_load": "no host"})
+    assert answer == {"answers": {}, "facts": {}, "faults": {"host_load": "SystemExit: no host"}}
 
 
 QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": [], "certificates": {}, "authorities": []}
