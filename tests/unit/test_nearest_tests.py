@@ -1,4 +1,4 @@
-"""What `make check` runs after a change."""
+"""Tests that `make check` chooses after a change."""
 
 from nearest_tests import NearestTests
 
