@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.deploy.course import RESTART
-from lockstep.deploy.questions import JOB_UNITS
 from lockstep.resources.units import units_off_at_boot
 from lockstep.tasks.operations import generations, rolling_restart, secrets, venv_engine
 from lockstep.tasks.operations import services as operations
@@ -43,5 +42,4 @@ def services() -> None:
         units=units,
         stage="services",
         together=ranks,
-        finished_jobs=JOB_UNITS,
     )

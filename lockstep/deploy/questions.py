@@ -25,15 +25,6 @@ SYSTEM_UNITS = ("ssh.service", "docker.service")
 #: Caches in which uv and pip keep packages that root installs through them.
 TOOLS_CACHES = ("/root/.cache/uv", "/root/.cache/pip")
 WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
-_ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
-#: Jobs that have ended once a host comes to its units, whichever run started them.
-JOB_UNITS = tuple(
-    f"lockstep-job-{name}.service"
-    for name in (
-        *("rollout", "cluster-up", "apt", "tools", *(f"engine-{engine}" for engine in _ENGINE)),
-        *("configurations", "weights", "image-check"),
-    )
-)
 
 
 def questions(desired_state: DesiredState) -> dict[str, Any]:
@@ -104,7 +95,4 @@ def _units(desired_state: DesiredState) -> dict[str, list[str]]:
         # systemd may hold an older file of any of these units, even of one that a timer starts.
         *desired_state.unit_files,
     )
-    # A pattern finds the jobs that systemd still has. By name, systemd would look for each absent
-    # job.
-    names = (*every, "lockstep-job-*.service")
-    return {name: desired_state.unit_programs.get(name, []) for name in names}
+    return {name: desired_state.unit_programs.get(name, []) for name in every}

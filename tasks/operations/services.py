@@ -244,7 +244,6 @@ def restart_outdated(
     at_boot: Sequence[str] = (),
     next_boot: Sequence[str] = (),
     together: Sequence[str] = (),
-    finished_jobs: Sequence[str] = (),
     program: Sequence[str] = ("systemctl",),
 ) -> Commands:
     """Reload systemd where it holds older files, and restart units that run with an older key.
@@ -258,7 +257,6 @@ def restart_outdated(
         at_boot: Units that start at boot and run now.
         next_boot: Units that start at boot and are neither started nor restarted now.
         together: Units that run on several hosts at once: never restarted on only one of them.
-        finished_jobs: Jobs whose earlier failure is over when the host has come so far.
         program: Command that starts and restarts them, as `systemctl restart UNIT` does.
     """
     files = run_state.current_desired_state().files(stage)
@@ -301,12 +299,6 @@ def restart_outdated(
                 f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit], *tries
             )
             has_changed = True
-    failed_jobs = [
-        unit for unit in finished_jobs if states.get(unit, {}).get("ActiveState") == "failed"
-    ]
-    if failed_jobs:
-        yield remote_commands.changing_command(["systemctl", "reset-failed", *failed_jobs])
-        has_changed = True
     if not has_changed:
         host.noop("running units are up to date")
 

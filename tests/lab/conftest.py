@@ -20,18 +20,18 @@ from stack import BIN, DeployResult, Host, Stack
 _REMOVE = "deploy/test_remove"
 
 #: Files that must meet their lab as a first deploy left it, and those without a lab, which other
-#: workers run meanwhile. Then the long ones, longest first: no worker is left with one of them when
-#: the others have ended.
+#: workers run meanwhile. Then the long ones: those that mostly wait, while the unit tests use the
+#: processor, before those that use it themselves. So no worker waits alone at the end.
 _FIRST = (
     *("deploy/test_deploy", "engines/test_engine_parsers", "engines/test_weight_loaders"),
-    *("cluster/test_cluster_faults", "webui/test_data", "deploy/test_rolling"),
-    *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm"),
-    *("switching/test_switch_faults", _REMOVE, "deploy/test_interrupted", "drift/test_drift"),
-    *("cluster/test_cluster", "access/test_tls", "switching/test_switching"),
-    *("switching/test_power", "deploy/test_copying", "engines/test_llamacpp"),
-    *("switching/test_memory", "access/test_firewall", "deploy/test_as_shipped"),
-    *("gateway/test_switching", "access/test_open_engine", "deploy/test_proxy"),
-    *("access/test_keys", "deploy/test_artefacts", "access/test_secrets", "deploy/test_one_deploy"),
+    *("deploy/test_interrupted", "switching/test_switch_faults", "cluster/test_cluster_faults"),
+    *("cluster/test_cluster", "webui/test_data", "deploy/test_copying", "deploy/test_rolling"),
+    *("switching/test_switching", "switching/test_power", "access/test_tls", "deploy/test_lock"),
+    *(_REMOVE, "monitoring/test_monitoring", "drift/test_drift", "engines/test_real_vllm"),
+    *("engines/test_llamacpp", "switching/test_memory", "access/test_firewall"),
+    *("deploy/test_as_shipped", "gateway/test_switching", "access/test_open_engine"),
+    *("deploy/test_proxy", "access/test_keys", "deploy/test_artefacts", "access/test_secrets"),
+    "deploy/test_one_deploy",
 )
 
 

@@ -50,14 +50,6 @@ def in_force(stage: str, states: dict[str, Any], **unit_lists: Any) -> tuple[lis
     return run("services.restart_outdated", host, stage=stage, **arguments), host
 
 
-def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
-    job = "lockstep-job-rollout.service"
-    for state, commands in (("failed", [f"systemctl reset-failed {job}"]), ("active", [])):
-        states = {"vllm.service": unit(), job: unit(ActiveState=state, NeedDaemonReload="yes")}
-        lists = {"units": ["vllm.service"], "finished_jobs": [job]}
-        assert in_force("services", states, **lists)[0] == commands
-
-
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [

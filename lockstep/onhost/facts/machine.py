@@ -104,12 +104,12 @@ def cdi_drivers() -> dict[str, str]:
 
 def unknown_sysctls(keys: Iterable[str]) -> dict[str, str]:
     """Return settings that this kernel does not have → the nearest name here, or ""."""
-    import difflib  # Programs on a host start without it.
-
     unknown_settings = {}
     for key in keys:
         folder, _, name = ("/proc/sys/" + key.replace(".", "/")).rpartition("/")
         if not os.path.exists(f"{folder}/{name}"):
+            import difflib  # Programs on a host start without it.
+
             names = [os.path.basename(path) for path in folder_paths(folder)]
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
             unknown_settings[key] = f"{key[: -len(name)]}{near[0]}" if near else ""

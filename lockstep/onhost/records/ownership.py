@@ -15,6 +15,7 @@ import pwd
 import stat
 import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -266,14 +267,24 @@ def home_of(account: str) -> str | None:
 
 def user_and_group_names(entry: os.stat_result) -> tuple[str, str]:
     """Return the names of user and group, or numbers for those without a name."""
+    return _user_name(entry.st_uid), _group_name(entry.st_gid)
+
+
+# A reader asks for hundreds of files, and each answer reads the files of accounts again.
+@cache
+def _user_name(number: int) -> str:
     try:
-        owner = pwd.getpwuid(entry.st_uid).pw_name
+        return pwd.getpwuid(number).pw_name
     except KeyError:
-        owner = str(entry.st_uid)
+        return str(number)
+
+
+@cache
+def _group_name(number: int) -> str:
     try:
-        return owner, grp.getgrgid(entry.st_gid).gr_name
+        return grp.getgrgid(number).gr_name
     except KeyError:
-        return owner, str(entry.st_gid)
+        return str(number)
 
 
 def _owner_text(path: str, at: Path) -> str:

@@ -17,7 +17,6 @@ A host without a record has no journal: a first deploy has nothing to return to.
 from __future__ import annotations
 
 import os
-import py_compile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -267,6 +266,8 @@ def _restore_file(at: Path, was: Mapping[str, str] | None) -> None:
         owner = (was["owner"], was["group"])
         atomic_files.write(at, was["text"], mode=int(was["mode"], 8), owner=owner)
         if at.suffix == ".py":
+            import py_compile  # Programs on a host start without it.
+
             py_compile.compile(str(at), quiet=2)
 
 

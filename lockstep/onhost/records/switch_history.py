@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -53,6 +52,8 @@ def usual_seconds_by_model(switch_records: Iterable[SwitchRecord]) -> dict[str, 
 
     It is the median of those that started it and went well.
     """
+    import statistics  # Programs on a host start without it.
+
     took: dict[str, list[float]] = {}
     for record in switch_records:
         if record.code == 0 and not record.hot_already:

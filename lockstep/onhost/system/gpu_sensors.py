@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import statistics
 import subprocess
 import threading
 import time
@@ -157,6 +156,8 @@ class SampleBand:
 
     def as_json(self) -> dict[str, dict[str, float]]:
         """Return "power_w" and "clock_mhz", each {"median", "low", "high"}, if it had a sample."""
+        import statistics  # Programs on a host start without it.
+
         return {
             name: {"median": statistics.median(of), "low": min(of), "high": max(of)}
             for name, of in (("power_w", self.power_w), ("clock_mhz", self.clock_mhz))

@@ -134,24 +134,19 @@ def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
     """Ask systemd about all units in one call; return the text of these properties, and Id.
 
     Times are in seconds of Unix time after an "@". A property that comes more than once, as
-    EnvironmentFiles does, has a line for each time. A pattern ("lockstep-job-*.service") stands for
-    the units that systemd holds.
+    EnvironmentFiles does, has a line for each time.
     """
-    wanted_names = list(dict.fromkeys(names))
-    patterns = [name for name in wanted_names if set(name) & set("*?[")]
-    states = {name: {"Id": name} for name in wanted_names if name not in patterns}
+    states = {name: {"Id": name} for name in names}
     # systemd refuses a question about a template: it knows its instances alone.
     single_names = [name for name in states if "@." not in name]
-    if single_names or patterns:
+    if single_names:
         wanted_keys = ",".join(dict.fromkeys(("Id", *keys)))
         words = ("show", "--timestamp=unix", f"--property={wanted_keys}", "--")
-        answers = list(_states(_systemctl_output(*words, *single_names, *patterns)))
-        # Answers come in the order asked, patterns last. Id is another name for an alias.
-        count = len(single_names)
-        if len(answers) < count:
+        answers = list(_states(_systemctl_output(*words, *single_names)))
+        # Answers come in the order asked. Id is another name for an alias.
+        if len(answers) < len(single_names):
             raise errors.Problem(f"systemctl show said nothing of {single_names[len(answers)]}")
-        states.update(zip(single_names, answers[:count], strict=True))
-        states.update({state["Id"]: state for state in answers[count:]})
+        states.update(zip(single_names, answers, strict=True))
     return states
 
 

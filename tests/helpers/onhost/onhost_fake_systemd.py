@@ -132,9 +132,7 @@ def systemctl(argv, out, err):
                 print(f"Failed to get properties: {text}", file=err)
                 return 1
         keys = next(word for word in arguments if word.startswith("--property="))[11:].split(",")
-        # As systemd does: what every unit has comes after what its kind has, and patterns are last.
-        plain = [name for name in names if "*" not in name]
-        names = plain + [unit for name in names if "*" in name for unit in matching_units(name)]
+        # As systemd does: what every unit has comes after what its kind has.
         states = [{**load(name), "Id": name} for name in names]
         blocks = [{key: value for key, value in s.items() if key in keys} for s in states]
         print("\n".join(map(property_text, blocks)), end="", file=out)
