@@ -21,16 +21,16 @@ _REMOVE = "deploy/test_remove"
 
 #: Files that must meet their lab as a first deploy left it, and those without a lab, which other
 #: workers run meanwhile. Then the long ones: those that mostly wait, while the unit tests use the
-#: processor, before those that use it themselves. So no worker waits alone at the end.
+#: processor, before those that use it themselves, longest first. So no worker is alone at the end.
 _FIRST = (
     *("deploy/test_deploy", "engines/test_engine_parsers", "engines/test_weight_loaders"),
     *("deploy/test_interrupted", "switching/test_switch_faults", "cluster/test_cluster_faults"),
     *("cluster/test_cluster", "webui/test_data", "deploy/test_copying", "deploy/test_rolling"),
-    *("switching/test_switching", "switching/test_power", "access/test_tls", "deploy/test_lock"),
-    *(_REMOVE, "monitoring/test_monitoring", "drift/test_drift", "engines/test_real_vllm"),
-    *("engines/test_llamacpp", "switching/test_memory", "access/test_firewall"),
-    *("deploy/test_as_shipped", "gateway/test_switching", "access/test_open_engine"),
-    *("deploy/test_proxy", "access/test_keys", "deploy/test_artefacts", "access/test_secrets"),
+    *("monitoring/test_monitoring", "deploy/test_lock", _REMOVE, "engines/test_real_vllm"),
+    *("drift/test_drift", "access/test_tls", "engines/test_llamacpp", "switching/test_switching"),
+    *("deploy/test_as_shipped", "switching/test_power", "switching/test_memory"),
+    *("access/test_open_engine", "deploy/test_artefacts", "access/test_firewall"),
+    *("gateway/test_switching", "deploy/test_proxy", "access/test_keys", "access/test_secrets"),
     "deploy/test_one_deploy",
 )
 
