@@ -21,7 +21,7 @@ UNIT = cluster_faults.UNITS[STANDIN]
 @pytest.fixture(scope="module")
 def inventory(stack, first):
     """The two hosts as one cluster whose members make their last model hot again."""
-    # A start takes 50 s of processor time; engines/test_engine_parsers reads the flags of its ranks.
+    # A start takes 50 s of processor time; engines/test_engine_parsers reads its ranks' flags.
     return stack.inventory("at boot", cluster_faults.INVENTORY, boot="last", models={REAL: None})
 
 
