@@ -27,11 +27,12 @@ help:
 	@echo "make bench                                    cost of a no-op deploy, a switch, a diff, a copy, the gateway"
 	@echo "make lab-down                                 stop the lab"
 
-# pip installs uv, and uv the rest in a tenth of pip's time. Both check every hash; the project itself is
-# installed from this folder.
+# Debian's own Python, to which python3-venv belongs: one that pyenv built without optimisations takes a
+# third longer. pip installs uv, and uv the rest in a tenth of pip's time. Both check every hash; the
+# project itself is installed from this folder.
 $(STAMP): requirements/dev.txt pyproject.toml
 	lab/bootstrap $(APT)
-	test -x $(BIN)/python || python3 -m venv $(VENV)
+	test -x $(BIN)/python || /usr/bin/python3 -m venv $(VENV)
 	sed -n '/^uv==/,/[^\\]$$/p' requirements/dev.txt >$(VENV)/uv.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
 	$(BIN)/uv pip install --quiet --python $(VENV) --require-hashes -r requirements/dev.txt
