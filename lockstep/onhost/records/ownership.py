@@ -270,7 +270,7 @@ def user_and_group_names(entry: os.stat_result) -> tuple[str, str]:
     return _user_name(entry.st_uid), _group_name(entry.st_gid)
 
 
-# A reader asks for hundreds of files, and each answer reads the files of accounts again.
+# A reader asks for hundreds of files. Each question to the system reads the files of accounts anew.
 @cache
 def _user_name(number: int) -> str:
     try:

@@ -21,7 +21,8 @@ UNIT = cluster_faults.UNITS[STANDIN]
 @pytest.fixture(scope="module")
 def inventory(stack, first):
     """The two hosts as one cluster whose members make their last model hot again."""
-    # A start takes 50 s of processor time; engines/test_engine_parsers reads its ranks' flags.
+    # A start of the real vLLM on both takes 50 s of processor time. engines/test_engine_parsers has
+    # its real parser read the flags of ranks.
     return stack.inventory("at boot", cluster_faults.INVENTORY, boot="last", models={REAL: None})
 
 
