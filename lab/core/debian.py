@@ -58,15 +58,20 @@ def install(packages: list[str], report: Callable[[str], None]) -> None:
 
 
 def mirror() -> str:
-    """Base address of the Debian archive that this machine's own apt uses."""
+    """Base address of the Debian archive that this machine's own apt uses.
+
+    Refreshes apt's lists where there are none, as in a container image that was cleaned.
+    """
     layout = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
-    mirror_url = parse_mirror(
-        run(["apt-get", "indextargets", "--format", layout, "Created-By: Packages"])
-    )
+    command = ["apt-get", "indextargets", "--format", layout, "Created-By: Packages"]
+    mirror_url = parse_mirror(run(command))
+    if mirror_url is None:
+        run(["apt-get", "update", "-q"])
+        mirror_url = parse_mirror(run(command))
     if mirror_url is None:
         raise LabError(
             "this machine's apt knows no Debian archive (Origin and Label 'Debian')",
-            "Run apt-get update; the lab takes its mirror from /etc/apt.",
+            "Name one in /etc/apt: the lab takes its mirror from there.",
         )
     return mirror_url
 
