@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
 
 from lab.core.errors import LabError
@@ -24,6 +25,7 @@ TOOLS = {
     "skopeo": "skopeo",
     "docker-registry": "docker-registry",
 }
+_REFRESH = threading.Lock()  # parts are built side by side, and apt refuses a second refresh
 #: apt settings of the machine that its mirror may need: proxies, time-outs, checks.
 _KEPT_SETTINGS = re.compile(r"Acquire::(https?|Retries|Check-|Languages|ForceIPv)")
 
@@ -64,10 +66,11 @@ def mirror() -> str:
     """
     layout = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
     command = ["apt-get", "indextargets", "--format", layout, "Created-By: Packages"]
-    mirror_url = parse_mirror(run(command))
-    if mirror_url is None:
-        run(["apt-get", "update", "-q"])
+    with _REFRESH:
         mirror_url = parse_mirror(run(command))
+        if mirror_url is None:
+            run(["apt-get", "update", "-q"])
+            mirror_url = parse_mirror(run(command))
     if mirror_url is None:
         raise LabError(
             "this machine's apt knows no Debian archive (Origin and Label 'Debian')",
