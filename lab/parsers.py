@@ -29,7 +29,6 @@ SGLANG_NEEDS = (
 #: Imported on the way to SGLang's parser and never called by it.
 SGLANG_ABSENT = ("IPython", "orjson", "triton")
 
-# Python imports this module at its start.
 _STAND_INS = '''\
 """Stands in for packages that SGLang's parser imports and never calls."""
 
@@ -93,7 +92,9 @@ def _build(folder: Path, cache: Path, report: Report) -> None:
     _install(folder, "vllm", index, VLLM)
     _install(folder, "sglang", index, SGLANG_NEEDS)
     site = next((folder / "sglang/lib").glob("python*/site-packages"))
-    (site / "sitecustomize.py").write_text(_STAND_INS.format(absent=SGLANG_ABSENT))
+    # Python imports it at its start. Debian's has a sitecustomize of its own, which comes first.
+    (site / "absent_packages.py").write_text(_STAND_INS.format(absent=SGLANG_ABSENT))
+    (site / "absent_packages.pth").write_text("import absent_packages\n")
     # The content stays, as links in the environments.
     shutil.rmtree(folder / "uv-cache")
 
