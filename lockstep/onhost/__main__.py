@@ -67,7 +67,8 @@ NAMES = {
     "cluster-agent": "lockstep cluster",
     "switch": "switch.sh",
 }
-_CHECKS_OF_A_START = ("cluster", "gate", "ready")
+# Checks of a unit's start. `ready` waits for the signal itself, once it knows how the engine ends.
+_EXIT_ON_SIGTERM = ("cluster", "gate")
 # An engine's imports leave no garbage, and collecting costs a sixth of the processor time (6.4
 # instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
 _IMPORT_ENGINES = ("engine-check", "image-answer")
@@ -80,7 +81,7 @@ def main() -> int:
         print(f"usage: python3 /usr/local/lib/lockstep WORD ...\nwords: {', '.join(MODULES)}")
         return 0 if word in ("-h", "--help") else 2
     sys.argv[:2] = [f"lockstep {word}"]
-    if word in _CHECKS_OF_A_START:
+    if word in _EXIT_ON_SIGTERM:
         start_check_sigterm.exit_check_on_sigterm()
     if word in _IMPORT_ENGINES:
         gc.disable()

@@ -221,7 +221,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     within = f"{engines.ENGINES[model.engine].end_s:g}"
     # systemd runs no ExecStop= for a unit that has not started.
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
-    start_check_sigterm.register_program_after_stop(command(*end))
+    start_check_sigterm.exit_check_on_sigterm(command(*end))
     key = openai_api.api_key(model)
     waiter = ReadyWaiter(
         model,

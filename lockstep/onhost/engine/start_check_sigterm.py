@@ -9,11 +9,15 @@ import threading
 from collections.abc import Sequence
 
 _SYSTEMD = 1
-_last: list[Sequence[str]] = []
 
 
-def exit_check_on_sigterm(systemd: int = _SYSTEMD) -> None:
+def exit_check_on_sigterm(
+    program_after_stop: Sequence[str] = (), *, systemd: int = _SYSTEMD
+) -> None:
     """Exit with 0 on a SIGTERM from systemd, with 1 on one from anybody else.
+
+    A signal that came earlier, while the unit's command blocked it, counts too. If systemd sent it,
+    ``program_after_stop`` starts, and outlives the check.
 
     If the signal killed the check, a unit that an operator stops would become `failed`. Exit 0 at
     somebody else's signal would count as passed, and the unit as started without a generated token.
@@ -22,18 +26,15 @@ def exit_check_on_sigterm(systemd: int = _SYSTEMD) -> None:
     # Only a wait for the signal tells its sender, a handler does not. The mask must be set before
     # another thread exists, or that thread would take the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_exit_on_sigterm, args=(systemd,), daemon=True).start()
+    threading.Thread(
+        target=_exit_on_sigterm, args=(program_after_stop, systemd), daemon=True
+    ).start()
 
 
-def register_program_after_stop(argv: Sequence[str]) -> None:
-    """Register a program to start when systemd stops the unit; it outlives this one."""
-    _last.append(argv)
-
-
-def _exit_on_sigterm(systemd: int) -> None:
+def _exit_on_sigterm(program_after_stop: Sequence[str], systemd: int) -> None:
     sender = signal.sigwaitinfo({signal.SIGTERM}).si_pid
     if sender != systemd:
         os._exit(1)
-    for argv in _last:
-        subprocess.Popen(argv)
+    if program_after_stop:
+        subprocess.Popen(program_after_stop)
     os._exit(0)

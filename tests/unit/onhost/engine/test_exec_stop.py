@@ -18,33 +18,44 @@ from lockstep.onhost.system import disk_read_ahead
 
 CHECK = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
-import time
+import signal, time
 from lockstep.onhost.engine import start_check_sigterm
-start_check_sigterm.exit_check_on_sigterm(int(sys.argv[1]))
-start_check_sigterm.register_program_after_stop(["echo", "left behind"])
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+print("blocked", flush=True)
+sys.stdin.readline()
+start_check_sigterm.exit_check_on_sigterm(["echo", "left behind"], systemd=int(sys.argv[1]))
 print("waiting", flush=True)
 time.sleep(60)
 """
 
 
+@pytest.mark.parametrize("is_early", [False, True], ids=["later", "while it is blocked"])
 @pytest.mark.parametrize(
     ("systemd", "code", "output"),
     [(os.getpid(), 0, "left behind\n"), (1, 1, "")],
     ids=["ours", "another"],
 )
-def test_who_sent_the_signal_decides_how_a_check_of_a_start_ends(systemd, code, output):
+def test_who_sent_the_signal_decides_how_a_check_of_a_start_ends(systemd, code, output, is_early):
     argv = [sys.executable, "-IS", "-c", CHECK, str(systemd)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGTERM)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(argv, text=True, **pipes) as process:
+        assert process.stdout.readline() == "blocked\n"
+        if is_early:
+            process.send_signal(signal.SIGTERM)
+        print(file=process.stdin, flush=True)
+        if not is_early:
+            assert process.stdout.readline() == "waiting\n"
+            process.send_signal(signal.SIGTERM)
         assert process.wait(180) == code
-        assert process.stdout.read() == output
+        assert process.stdout.read().removeprefix("waiting\n") == output
 
 
 @pytest.mark.parametrize(
-    ("word", "is_armed"), [("cluster", True), ("gate", True), ("ready", True), ("minimum", False)]
+    ("word", "is_armed"), [("cluster", True), ("gate", True), ("ready", False), ("minimum", False)]
 )
-def test_the_checks_of_a_start_arm_it_before_anything_else(monkeypatch, word, is_armed):
+def test_checks_that_start_nothing_afterwards_arm_it_before_anything_else(
+    monkeypatch, word, is_armed
+):
     steps = []
 
     def import_module(name):

@@ -142,7 +142,7 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
 @pytest.fixture
 def host_maker(fake, main_process, tmp_path, monkeypatch):
     """Makes a host with one model; its program `ready` is then called with no arguments."""
-    monkeypatch.setattr(start_check_sigterm, "register_program_after_stop", lambda _: None)
+    monkeypatch.setattr(start_check_sigterm, "exit_check_on_sigterm", lambda _: None)
 
     def make(listens=True, **keys):
         q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
@@ -201,7 +201,7 @@ def test_an_engine_behind_a_listener_is_asked_itself(
     fake, main_process, tmp_path, host_maker, monkeypatch
 ):
     ends = []
-    monkeypatch.setattr(start_check_sigterm, "register_program_after_stop", ends.append)
+    monkeypatch.setattr(start_check_sigterm, "exit_check_on_sigterm", ends.append)
     # Nothing listens at the first address: the gateway is down. It asks for the key, which the
     # engines' account may not read.
     keys = {"url": f"http://{refused_address()}", "engine_url": fake.url}
