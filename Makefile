@@ -28,8 +28,8 @@ help:
 	@echo "make lab-down                                 stop the lab"
 
 # Debian's own Python, to which python3-venv belongs. One that pyenv built without optimisations took a
-# third longer (431 unit tests, 92 s and 68 s, 2026-11-30). pip installs uv, and uv the rest in a tenth of pip's time. Both check every hash; the
-# project itself is installed from this folder.
+# third longer (431 unit tests, 92 s and 68 s, 2026-11-30). pip installs uv, and uv the rest in a tenth of
+# pip's time. Both check every hash; the project itself is installed from this folder.
 $(STAMP): requirements/dev.txt pyproject.toml
 	lab/bootstrap $(APT)
 	test -x $(BIN)/python || /usr/bin/python3 -m venv $(VENV)

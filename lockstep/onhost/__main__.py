@@ -67,7 +67,8 @@ NAMES = {
     "cluster-agent": "lockstep cluster",
     "switch": "switch.sh",
 }
-# Checks of a unit's start. `ready` waits for the signal itself, once it knows how the engine ends.
+# Checks of a unit's start. `ready` waits for the signal by itself, once it knows which program ends
+# the engine; until then the unit's command blocks the signal.
 _EXIT_ON_SIGTERM = ("cluster", "gate")
 # An engine's imports leave no garbage, and collecting costs a sixth of the processor time (6.4
 # instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
